@@ -36,7 +36,7 @@ def test_no_page_is_left_over() -> None:
 def test_the_readmes_program_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(import torch.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    assert done.stdout.decode().startswith("experiments/my-run (finished, last step 199): ")
+    assert done.stdout.decode().startswith("✓ healthy  experiments/my-run  finished, last step 199\n")
     assert "✗" not in done.stdout.decode()
     view = steadyrun.open_run(tmp_path / "experiments" / "my-run")
     assert view.state == "finished"

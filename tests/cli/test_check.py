@@ -49,19 +49,18 @@ def _few() -> Iterator[None]:
 def test_a_healthy_run() -> None:
     result = check("healthy")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(
-        "healthy (finished, last step 59): ✓ healthy\nthe walk\n├── ✓ C1.1 first loss, pass: loss 6."
-    )
+    assert result.stdout.startswith("✓ healthy  healthy  finished, last step 59\nNo fault found.\n")
     assert result.stderr == ""
+    assert "the walk\n├── ✓ C1.1 first loss, pass: loss 6." in check("healthy", "--verbose").stdout
 
 
 @pytest.mark.usefixtures("_few")
 def test_a_fault() -> None:
     result = check("bad-init")
     assert result.exit_code == 1, result.output
-    assert "✗ fault: C1.1 first loss at step 0\n" in result.stdout
+    assert "✗ it is broken (C1.1, step 0)\n" in result.stdout
     assert "fix: Mend it." in result.stdout
-    assert "4 questions not asked" in result.stdout
+    assert "4 questions not asked" in check("bad-init", "--verbose").stdout
     assert "steadyrun check NEW_RUN --after bad-init\n" in result.stdout
     assert result.stderr == ""
 
@@ -70,7 +69,7 @@ def test_cannot_tell() -> None:
     with only(few_questions(missing=True)):
         result = check("healthy")
     assert result.exit_code == 3
-    assert "? cannot tell: no fault found, but not answered: D4.1" in result.stdout
+    assert "\nNo fault found, but not answered: D4.1.\n" in result.stdout
     assert "record sunshine (D4.1)" in result.stdout
 
 
@@ -81,7 +80,7 @@ def test_the_real_questions_find_the_fault_and_python_says_the_same() -> None:
     assert found["verdict"] == "fault"
     assert found["leaf"]["code"].startswith("C")
     assert steadyrun.check("bad-init").to_dict() == found
-    assert str(steadyrun.check("bad-init")).startswith("bad-init (finished, last step 59): ✗ fault\n")
+    assert str(steadyrun.check("bad-init")).startswith("✗ fault  bad-init  finished, last step 59\n")
 
 
 @pytest.mark.usefixtures("_few")
@@ -113,19 +112,19 @@ def test_a_run_that_cannot_be_written_to_is_still_checked() -> None:
 def test_junit_and_markdown() -> None:
     suite = ElementTree.fromstring(check("bad-init", "--junit").stdout)[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "4")
-    assert check("bad-init", "--markdown").stdout.startswith("### ✗ fault: C1.1 first loss at step 0\n")
+    assert check("bad-init", "--markdown").stdout.startswith("### ✗ fault: `bad-init`\n")
 
 
 @pytest.mark.usefixtures("_few")
 def test_after_says_what_a_fix_did() -> None:
     result = check("healthy", "--after", "bad-init")
     assert result.exit_code == 0
-    assert "compared with bad-init\n├── ✓ gone: C1.1 first loss, broken (now pass)\n" in result.stdout
+    assert "compared with bad-init\n  ✓ gone: C1.1 first loss, broken (now pass)\n" in result.stdout
     found = json.loads(check("bad-init", "--after", "healthy", "--json").stdout)
     assert found["after"]["leaf_gone"] is None
     assert found["after"]["leaf_came"]["code"] == "C1.1"
     assert len(found["walk"]) == len(QUESTIONS)
-    assert "**Compared with** `bad-init`" in check("healthy", "--after", "bad-init", "--markdown").stdout
+    assert "**compared with bad-init**" in check("healthy", "--after", "bad-init", "--markdown").stdout
 
 
 @pytest.mark.usefixtures("_few")
@@ -173,7 +172,7 @@ def test_a_hostile_folder_name_is_only_shown() -> None:
     Path("healthy").rename(name)
     result = check(name)
     assert result.exit_code == 0
-    assert r"\x1b[31m[red]x\u202e (finished" in result.stdout
+    assert r"\x1b[31m[red]x\u202e  finished" in result.stdout
     assert "\x1b" not in result.stdout
     listed = check(".")
     assert r"\x1b[31m[red]x\u202e" in listed.stdout

@@ -92,7 +92,7 @@ def test_a_pipe_gets_a_line_per_change_and_the_tree_at_the_end(start: Any) -> No
     lines = told.splitlines()
     assert lines[0].startswith(("step ", "no steps: "))
     assert any(": ✓ C1.1 initial loss, pass: loss 6.2 at step 0" in line for line in lines)
-    assert any(line.startswith("run (finished, last step 59): ") for line in lines)
+    assert any(line.endswith("  run  finished, last step 59") for line in lines)
     assert "\x1b" not in told
 
 

@@ -91,15 +91,15 @@ def preflight(*words: str) -> Any:
 def test_a_healthy_program() -> None:
     result = preflight("program.py:task")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("program.py:task (before training): ✓ healthy\n")
-    assert "C1.1 initial loss, pass" in result.stdout
+    assert result.stdout.startswith("✓ healthy  program.py:task  before training\n")
+    assert "C1.1 initial loss, pass" in preflight("program.py:task", "--verbose").stdout
     assert not list(Path().glob("**/report.json"))
 
 
 def test_a_fault_says_what_to_type_next() -> None:
     result = preflight("program.py:task", "--config", '{"softmax": true}', "--only", "P3")
     assert result.exit_code == 1
-    assert "✗ fault: A3.1" in result.stdout
+    assert "(A3.1)" in result.stdout
     lines = result.stdout.splitlines()
     after = lines[lines.index("next") + 1 :]
     assert after[0].endswith("explain A3.1")

@@ -136,6 +136,6 @@ def test_check_says_it(tmp_path: Path) -> None:
     recorded(tmp_path / "run")
     put(tmp_path / "run", 71, replay=proof(culprit=CULPRIT), experiments=TABLE)
     made = steadyrun.check(tmp_path / "run")
-    assert "step 71, non-finite: proved by replay: row 3 holds NaN" in str(made)
+    assert "evidence: row 3 holds NaN" in str(made)
     [entry] = made.to_dict()["incidents"]
     assert (entry["proved"], entry["verdict"], entry["removed_by"]) == (True, "data", ["another batch"])

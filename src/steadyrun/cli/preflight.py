@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +47,7 @@ def preflight(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per probe.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every probe, and every limit.")] = False,
 ) -> None:
     """Try a training program on its own batches, before it runs.
 
@@ -89,7 +91,7 @@ def preflight(
         given = None if config is None else config_of(config)
         with as_script(factory, arguments):
             report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
-    output.tell(form, report, None)
+    output.tell(form, replace(report, verbose=verbose), None)
     raise typer.Exit(report.exit_code)
 
 

@@ -202,8 +202,8 @@ def _mark(kind: str, text: str) -> str:
 
 def _html_section(section: Section) -> str:
     tag = "code" if section.title == "next" else "span"
-    items = (f"<li>{_label(label, '<b>{}:</b>')}<{tag}>{_safe(text)}</{tag}></li>" for label, text in section.lines)
-    return f'<p><b>{_safe(section.title)}</b></p><ul style="list-style:none;padding-left:1em">{"".join(items)}</ul>'
+    items = (f"<li>{_label(label, '<strong>{}:</strong>')}<{tag}>{_safe(text)}</{tag}></li>" for label, text in section.lines)
+    return f'<p><strong>{_safe(section.title)}</strong></p><ul style="list-style:none;padding-left:1em">{"".join(items)}</ul>'
 
 
 def _html_walk(report: Report) -> str:

@@ -36,7 +36,8 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
     parts = [
         *_findings(report, whole),
         _incidents(report, whole),
-        _list("announced while it ran", phrases.announced(report), whole),
+        Section("announced while it ran", tuple(("", fault) for fault in phrases.announced(report))),
+        _list("not answered", _unanswered(report), whole),
         _list("noted", _notes(report, whole), whole),
         _list("not read", list(report.damage), whole),
         _signs(report),
@@ -44,7 +45,7 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
         _after(comparison),
         Section("next", tuple(("", command) for command in _next(report, program, whole))),
     ]
-    return [_shortened(part, whole) for part in parts if part.title and (part.lines or part.kind)]
+    return [_shortened(part, whole) for part in parts if part.lines or part.kind]
 
 
 def answer(report: Report) -> str:
@@ -119,6 +120,12 @@ def _incidents(report: Report, whole: bool) -> Section:
     return _list("incidents", texts, whole)
 
 
+def _unanswered(report: Report) -> list[str]:
+    """Why the questions that keep a run from being called healthy have no answer."""
+    needed = [asked for asked in report.walk.path if asked.question.code in report.unanswered]
+    return [f"{phrases.title(asked)}: {phrases.message(asked)}" for asked in needed] if report.headline is None else []
+
+
 def _notes(report: Report, whole: bool) -> list[str]:
     notes = phrases.independent(report)
     if whole:
@@ -154,13 +161,13 @@ def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
         )
         if mended:
             yield phrases.one_line(f"{program} {mended}")
-    if not whole and report.again == "" and report.command == "check":
+    if not whole and report.command == "check" and not report.again:
         yield phrases.one_line(f"{program} check {shlex.quote(report.run)} --verbose  # {phrases.counts(report)}")
 
 
 def _list(title: str, texts: list[str], whole: bool) -> Section:
     kept = _few(texts, whole)
-    return Section(title if kept else "", tuple(("", phrases.one_line(text)) for text in kept))
+    return Section(title, tuple(("", phrases.one_line(text)) for text in kept))
 
 
 def _few(texts: list[str], whole: bool) -> list[str]:
@@ -169,6 +176,6 @@ def _few(texts: list[str], whole: bool) -> list[str]:
 
 
 def _shortened(section: Section, whole: bool) -> Section:
-    if whole or section.title == "next":
+    if whole or section.title in {"next", "announced while it ran"}:
         return section
     return Section(section.title, tuple((label, short(text)) for label, text in section.lines), section.kind)

@@ -53,7 +53,7 @@ def show(console: Console, report: Report, comparison: Comparison | None = None,
 
 def _print_line(console: Console, label: str, text: str) -> None:
     """A label and its text, with every further line below the first."""
-    sign, style = _SIGNS.get(label, (f"{label}:" if label else "", "bold"))
+    sign, style = _SIGNS.get(label, (f"{label}:" if label.isascii() and label else label, "bold"))
     word = f"{sign} {label}" if label in _SIGNS and label != "unknown" else sign
     indent = len(word) + 1 if word else 0
     wrapped = Text(text).wrap(console, max(20, console.width - 2 - indent))
