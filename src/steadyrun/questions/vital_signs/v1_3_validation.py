@@ -9,7 +9,7 @@ from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outco
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import improves_since
 from steadyrun.signals.validation import Gap, gap_of
@@ -29,6 +29,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     first, best, end = float(values[0]), gap.lowest, float(np.median(values[-last:]))
     measured = {"first": first, "best": best, "end": end, "train": loss.end}
     words = f"validation loss {shown(first)} at first, {shown(best)} at its best, {shown(end)} at the end"
+    if (unmeasured := _not_measured(gap, loss, limit)) is not None:
+        return unmeasured
+    if not known.moves_freely and _never_near(gap, loss, limit):
+        message = (
+            f"{words}, never below the {shown(loss.start)} that training began with, which falls to {shown(loss.end)}"
+        )
+        return Finding("worse-than-start", f"{message}.", measured, gap.val.step_at(-1))
     ceiling = max(abs(loss.start), abs(first))
     if end > (1 + limit["above"]) * ceiling and not known.moves_freely:
         message = f"{words}; training began at {shown(loss.start)} and ends at {shown(loss.end)}."
@@ -43,6 +50,23 @@ def find(run: Signals, limit: Limits) -> Finding:
     if gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.train_fell_since:
         return _rising(run, limit, gap, words, measured)
     return Finding("follows", f"{words}.", measured)
+
+
+def _not_measured(gap: Gap, loss: Levels, limit: Limits) -> Finding | None:
+    """A validation loss that is one number to its last digit while training falls."""
+    values = gap.val.values
+    if len(values) < limit["losses"] or float(np.ptp(values)) > 0 or loss.fallen <= limit["fallen"]:
+        return None
+    words = f"validation loss is exactly {shown(values[0])} in all {len(values)} validations"
+    message = f"{words} while training falls from {shown(loss.start)} to {shown(loss.end)}."
+    return Finding("not-measured", message, {"train": loss.end}, gap.val.step_at(-1))
+
+
+def _never_near(gap: Gap, loss: Levels, limit: Limits) -> bool:
+    """Whether validation never came down to where training began and does not fall, while training falls by half."""
+    high = len(gap.val) >= limit["losses"] and gap.lowest > (1 + limit["above"]) * abs(loss.start)
+    halved = float(gap.train[-1]) < limit["halved"] * float(gap.train[0])
+    return high and halved and chance_of_rise(-gap.val.values) > limit["chance"]
 
 
 def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[str, float]) -> Finding:
@@ -187,6 +211,14 @@ QUESTION = Question(
             seed="",
             decision="as in C4.2: four that rise throughout are one order of 24",
         ),
+        Threshold(
+            name="halved",
+            value=0.5,
+            unit="of the training loss at the first validation",
+            meaning="training that falls below this has learned since, which validation must show",
+            seed="",
+            decision="a smaller fall may not show on held-out data; losses on two scales fall together",
+        ),
         LOSSES,
     ),
     outcomes=(
@@ -214,6 +246,15 @@ QUESTION = Question(
             "widely, running statistics or dropout are at fault; if not, the validation data is prepared differently.",
             may_pass=True,
             symptom=True,
+        ),
+        Outcome(
+            name="not-measured",
+            answer=SUSPECT,
+            meaning="the validation loss is one number throughout: it is not measured, or the weights do not change",
+            fix="Print the loss of every validation batch, and check that it is summed, that it is reset and that the "
+            "trained weights are the ones evaluated.",
+            experiment="Validate once before training and once after 100 steps. If both losses are equal to the last "
+            "digit, the evaluation does not see the trained weights, or adds nothing up.",
         ),
         Outcome(
             name="never-better",
