@@ -77,11 +77,10 @@ def _fooled(run: Signals, limit: Limits) -> Finding | None:
         sides = [run.maybe(name) for name in (generator, discriminator)]
         if any(side is None or len(side) < limit["points"] or float(np.min(side.values)) < 0 for side in sides):
             continue  # a critic's or hinge loss: it has no such coin
-        made, judge = levels(run, generator, limit["losses"]), levels(run, discriminator, limit["losses"], rises=True)
-        falls = made.start - made.end > limit["errors"] * made.error and made.fallen > limit["beside"]
+        made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
+        falls = made.start - made.end > max(limit["errors"] * made.error, limit["beside"] * made.start)
         worse = judge.end - judge.start > limit["errors"] * judge.error and judge.chance_of_climb < limit["steady"]
-        coin = max(_COIN, true_start(run.points(discriminator).values))
-        if falls and worse and judge.end > (1 + limit["coin"]) * coin:
+        if falls and worse and judge.end > (1 + limit["coin"]) * max(_COIN, judge.start):
             words = f"{discriminator} climbs from {shown(judge.start)} to {shown(judge.end)}, more than the "
             words += f"{shown(_COIN)} of a coin, and {generator} falls from {shown(made.start)} to {shown(made.end)}."
             return Finding("fooled", words, {"start": judge.start, "end": judge.end, "generator": made.end})

@@ -10,7 +10,7 @@ from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.progress import Levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import LOWER, successes
+from steadyrun.signals.success import successes
 
 
 def never_improves(run: Signals, limit: Limits, loss: Levels, since: int = 0) -> bool:
@@ -31,12 +31,13 @@ def never_improves(run: Signals, limit: Limits, loss: Levels, since: int = 0) ->
 
 def _is_long(run: Signals, limit: Limits, loss: Levels) -> bool:
     """Whether a loss had the time to fall; an epoch has many steps."""
-    return loss.points >= limit["points"] and (run.step_unit == "epoch" or loss.steps >= limit["patience"])
+    counted = run.step_unit == "epoch" or loss.steps >= limit["patience"]
+    return counted and loss.points >= limit["points"] and not run.running
 
 
 def _else_improves(run: Signals, limit: Limits) -> bool:
     """Whether validation, or what the user measures as success, shows any improvement."""
-    ways = successes(run) | ({"val_loss": LOWER} if run.has("val_loss") else {})
+    ways = successes(run) | ({"val_loss": -1} if run.has("val_loss") else {})
     curves = {name: points for name in ways if (points := run.maybe(name)) is not None and len(points) > 1}
     return any(chance_of_rise(ways[name] * points.values) < limit["unsure"] for name, points in curves.items())
 
