@@ -188,6 +188,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.3", "worse-than-start", run(val_loss=(VAL, [7e6, 8e6, 9e6, 1e7, 1.5e7, 1.7e7]))),
     ("V1.3", "worse-than-guess", run(val_loss=(VAL, [8.0, 7.4, 7.3, 7.3, 7.4, 7.5]))),
     ("V1.3", "never-beats-guess", run(val_loss=(VAL, [6.3, 6.28, 6.3, 6.31, 6.3, 6.29]))),
+    ("V1.3", "never-better", run(val_loss=(MANY, [3.0, 3.02, 2.98, 3.01, 3.03, 2.99, 3.02, 3.01]))),
+    ("V1.3", "follows", run(val_loss=(MANY, [3.0, 2.8, 2.82, 2.81, 2.83, 2.82, 2.81, 2.82]))),
     ("V1.3", "not-measured", run(val_loss=(MANY, np.zeros(8)))),
     ("V1.3", "worse-than-start", run(val_loss=(MANY, [29.0, 8.0, 9.0, 12.0, 8.5, 14.0, 9.5, 13.0]))),  # bad at first
     ("V1.3", "missing", run(without=("val_loss",))),
@@ -229,6 +231,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "stalled", run(without=LOSSES, **{"Average100 Score": 23 + NOISE})),
     ("V1.8", "collapsed", run(without=LOSSES, score=np.where(STEPS < 570, 73 + STEPS / 300, 30) + NOISE)),
     ("V1.8", "constant", run(val_acc=(list(range(31)), np.full(31, 0.72414)))),
+    ("V1.8", "steady", run(val_acc=(list(range(31)), np.full(31, 0.0135)))),  # one answer cannot cost so little
     ("V1.8", "steady", run(val_acc=(list(range(31)), np.ones(31)))),
     ("V1.8", "steady", run(val_acc=(list(range(31)), 0.72414 + 0.001 * (np.arange(31) % 3)))),
     ("V1.8", "rose", run(test_err=60 - STEPS / 20 + NOISE)),

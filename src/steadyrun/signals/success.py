@@ -14,7 +14,7 @@ _HIGHER = REWARDS | frozenset({
     "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
-_LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error"})
+_LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({

@@ -19,7 +19,7 @@ _PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), 
 def nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     """A success that is the same in nearly every row, to the end; or one that stays at what chance gives."""
     values = run.points(name).values
-    if len(values) >= limit["rows"] and (same := _one_value(name, values, limit)) is not None:
+    if len(values) >= limit["rows"] and (same := _one_value(run, name, values, limit)) is not None:
         return same
     level = levels(run, name, limit["losses"], rises=True)
     unit = _PERCENT if float(np.max(values)) > 1 else 1
@@ -33,7 +33,7 @@ def nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     return None
 
 
-def _one_value(name: str, values: Floats, limit: Limits) -> Finding | None:
+def _one_value(run: Signals, name: str, values: Floats, limit: Limits) -> Finding | None:
     """A reward that is its lowest value in most rows, or a held-out accuracy that has one value below its top."""
     last = values[-max(limit.count("parts"), len(values) // limit.count("last")) :]
     each, counts = np.unique(values, return_counts=True)
@@ -49,8 +49,20 @@ def _one_value(name: str, values: Floats, limit: Limits) -> Finding | None:
     of_classes = is_held_out(name) and words_of(name) & (_ACCURACIES | _AREAS)
     if not of_classes or usual in (0, 1, _PERCENT) or min(share, late) <= limit["constant"]:
         return None
+    if _beyond_one_answer(run, usual / (_PERCENT if usual > 1 else 1), limit):
+        return None
     words = f"{words} (limit {limit['constant']:.0%}): the model may give one answer to every input."
     return Finding("constant", words, {"constant": share})
+
+
+def _beyond_one_answer(run: Signals, accuracy: float, limit: Limits) -> bool:
+    """Whether validation is better than one answer can be: right for that fraction, it costs -ln of it or more.
+
+    Such an accuracy does not measure what is learned.
+    """
+    val = run.maybe("val_loss")
+    last = val.values[-max(1, len(val) // limit.count("last")) :] if val is not None else None
+    return last is not None and accuracy > 0 and float(np.median(last)) < -math.log(accuracy)
 
 
 def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:

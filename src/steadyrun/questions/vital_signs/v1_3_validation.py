@@ -49,6 +49,9 @@ def find(run: Signals, limit: Limits) -> Finding:
             return Finding("never-beats-guess", message, measured, gap.val.step_at(-1))
     if gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.train_fell_since:
         return _rising(run, limit, gap, words, measured)
+    if not known.moves_freely and _never_better(run, gap, limit):
+        message = f"{words}, while training goes from {shown(gap.train[0])} to {shown(gap.train[-1])} in the same time."
+        return Finding("never-better", message, measured, gap.val.step_at(gap.best))
     return Finding("follows", f"{words}.", measured)
 
 
@@ -67,6 +70,14 @@ def _never_near(gap: Gap, loss: Levels, limit: Limits) -> bool:
     high = len(gap.val) >= limit["losses"] and gap.lowest > (1 + limit["above"]) * abs(loss.start)
     halved = float(gap.train[-1]) < limit["halved"] * float(gap.train[0])
     return high and halved and chance_of_rise(-gap.val.values) > limit["chance"]
+
+
+def _never_better(run: Signals, gap: Gap, limit: Limits) -> bool:
+    """Whether validation never gets clearly better than at first, while training learns; nor does a success on it."""
+    values = gap.val.values
+    learns = len(values) >= limit["losses"] and float(gap.train[-1]) < limit["learns"] * float(gap.train[0])
+    stays = gap.lowest > (1 - limit["better"]) * float(values[0]) and chance_of_rise(-values) > limit["chance"]
+    return learns and stays and not improves_since(run, gap.val, gap.val.steps[0])
 
 
 def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[str, float]) -> Finding:
@@ -212,6 +223,22 @@ QUESTION = Question(
             decision="as in C4.2: four that rise throughout are one order of 24",
         ),
         Threshold(
+            name="learns",
+            value=0.7,
+            unit="of the training loss at the first validation",
+            meaning="training that falls below this while validation never gets better learns nothing that holds",
+            seed="",
+            decision="measured: 0.75 and more in healthy runs whose validation has come to rest, and that had fallen",
+        ),
+        Threshold(
+            name="better",
+            value=0.02,
+            unit="fraction of the first validation loss",
+            meaning="a smaller fall of validation does not count",
+            seed="",
+            decision="as for the loss in V1.1",
+        ),
+        Threshold(
             name="halved",
             value=0.5,
             unit="of the training loss at the first validation",
@@ -259,9 +286,10 @@ QUESTION = Question(
         Outcome(
             name="never-better",
             answer=SUSPECT,
-            meaning="validation is best at its first measurement and ends clearly above it: training makes it worse",
+            meaning="validation never gets clearly better than at its first measurement: what is learned does not hold "
+            "on it",
             fix="Divide the learning rate by ten, and log the training loss more often: if it rises as well, the run "
-            "diverges; if it falls, the model overfits from the start.",
+            "diverges; if it falls, the model overfits from the start, or validation is prepared differently.",
             experiment="Train to the first validations again with a tenth of the learning rate. If validation falls, "
             "the rate was too high; if it rises all the same, compare how training and validation data are prepared.",
             may_pass=True,
