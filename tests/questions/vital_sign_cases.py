@@ -221,6 +221,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "missing", run(without=("batch_hash",), **given(0.0))),  # one batch that is all of the data
     ("V1.8", "rose", run(episodic_return=STEPS / 100 + NOISE)),
     ("V1.8", "fell", run(episodic_return=-STEPS / 100 + NOISE)),
+    ("V1.8", "fell", run(Acc=(list(range(12)), 0.905 - 0.002 * np.arange(12) + 0.001 * NOISE[:12]))),
+    ("V1.8", "steady", run(Acc=(list(range(12)), 0.905 - 0.0005 * np.arange(12) + 0.0007 * NOISE[:12]))),
     ("V1.8", "collapsed", run(accuracy=np.where(STEPS < 400, STEPS / 100, 0.1) + 0.1 * NOISE)),
     ("V1.8", "steady", run(**{"eval/accuracy": 0.9 + 0.01 * NOISE})),
     ("V1.8", "stalled", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),

@@ -54,7 +54,7 @@ class Levels:
     steps: float
     later: float  # the best level of the second half
     points: int
-    stretches: Floats  # the median of each stretch, in their order
+    stretches: Floats  # the median of each stretch in their order; of a short record its values, for tests of a trend
     first_step: float
 
     @property
@@ -100,7 +100,8 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
     start = float(medians[0]) if rises else true_start(values)
     error = _error(values, tail, medians)
     length, first = run.length(points), float(points.steps[0])
-    measured = Levels(start, lowest, last, error, points.step_at(at), length, later, len(values), medians, first)
+    ranked = medians if size > 2 else values
+    measured = Levels(start, lowest, last, error, points.step_at(at), length, later, len(values), ranked, first)
     run.memo["levels", name, rises] = measured
     return measured
 

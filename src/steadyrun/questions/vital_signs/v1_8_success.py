@@ -121,7 +121,9 @@ def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
     gained, lost = way * (level.best - level.start), way * (level.best - level.end)
-    if way * (level.start - level.end) > surely and -gained < surely and gained < surely:
+    down = way * (level.start - level.end)
+    falls = chance_of_rise(-way * level.stretches) < limit["steady"] and down > limit["worse"] * abs(level.start)
+    if gained < surely and (down > surely or falls):
         return Finding("fell", f"{words}: training makes it worse.", measured)
     if gained > surely and lost > surely and lost > limit["lost"] * gained:
         message = f"{words}: {percent(lost / gained)} of the gain is lost again (limit {percent(limit['lost'])})."
@@ -232,6 +234,14 @@ QUESTION = Question(
             meaning="an evaluated reward that stays above this is as high as training leads to",
             seed="",
             decision="halfway: an evaluation that training does not reach stays at the level of the start",
+        ),
+        Threshold(
+            name="worse",
+            value=0.01,
+            unit="of its start",
+            meaning="a steady fall of success that is smaller is a drift",
+            seed="",
+            decision="half of the change of a loss that counts in V1.1: a success that only falls never rose",
         ),
         Threshold(
             name="lost",
