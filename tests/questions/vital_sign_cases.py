@@ -93,11 +93,13 @@ def given(apart: float) -> dict[str, Any]:
 TO_NOTHING = LN_V * np.exp(-STEPS / 80)
 FEW_SHOTS: dict[str, Any] = {"config": {"init": "a checkpoint"}}
 HALF = {"example_hash/val": (np.full(128, 1), np.arange(128.0))}
+ALONE: dict[str, Any] = {"config": UNTOLD, "manifest": NO_CLASSES, "without": ("val_loss",)}
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
     ("F1.1", "missing", run(without=("loss",))),
     ("V1.1", "fell", run()),
     ("V1.1", "fell", run(loss=FALLING - 10)),
+    ("V1.1", "fell", run(loss=(STEPS[:40], 2 - STEPS[:40] / 80 + 0.1 * NOISE[:40]), **ALONE)),  # within its noise
     ("V1.1", "fell-back", run(loss=BACK)),
     ("V1.1", "partly-lost", run(loss=np.where(STEPS < 500, FALLING, 2.0 + 0.05 * NOISE))),
     ("V1.1", "rose", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
@@ -107,17 +109,17 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "swings", run(loss=FALLING + 1.5 * (1 + np.sin(STEPS / 9)) * (STEPS > 60))),
     ("V1.1", "fell", run(loss=FALLING + np.where((STEPS % 200) < 8, 3.0, 0.0) * (STEPS > 150))),  # three spikes
     ("V1.1", "little", run(loss=LN_V - STEPS / 6000 + 0.001 * NOISE)),
-    ("V1.1", "unjudged", run(loss=FLAT[:100], config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "flat", run(loss=FLAT, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "unjudged", run(loss=FLAT[:100], **ALONE)),
+    ("V1.1", "flat", run(loss=FLAT, **ALONE)),
     (
         "V1.1",
         "unjudged",
-        run(loss=FLAT, accuracy=STEPS / 900, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",)),
+        run(loss=FLAT, accuracy=STEPS / 900, **ALONE),
     ),
-    ("V1.1", "unjudged", run(loss=(9000 + STEPS, FLAT), config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "unjudged", run(loss=(9000 + STEPS, FLAT), **ALONE)),
     ("V1.1", "unjudged", run(loss=FLAT, config=LEARNED, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "little", run(loss=STANDING, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "unjudged", run(loss=SLOWLY, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),  # falls on
+    ("V1.1", "little", run(loss=STANDING, **ALONE)),
+    ("V1.1", "unjudged", run(loss=SLOWLY, **ALONE)),  # falls on
     ("V1.1", "fell-back", run(loss=CLIMBS, without=("val_loss",))),
     ("V1.1", "fell", run(loss=CLIMBS, val_loss=(VAL, [0.5, 0.3, 0.2, 0.15, 0.12, 0.12]))),
     ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
@@ -135,9 +137,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "standstill", run(gen=1 + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),
     ("V1.1", "fell", run(gen=1 + np.exp(-STEPS / 60) + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),  # it learned, and ends
     ("V1.1", "fell", run(G_lr=1e-4 + 1e-7 * NOISE, D_lr=1e-4 + 1e-7 * NOISE)),  # rates are not losses
-    ("V1.1", "fell-back", run(loss=DOWN_AND_UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "rose", run(loss=UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "unjudged", run(loss=UP[:200], config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "fell-back", run(loss=DOWN_AND_UP, **ALONE)),
+    ("V1.1", "rose", run(loss=UP, **ALONE)),
+    ("V1.1", "unjudged", run(loss=UP[:200], **ALONE)),
     ("V1.1", "fell-back", run(loss=np.where(STEPS < 200, 4.9 + 60 * np.exp(-STEPS / 15), 6.9) + 0.05 * NOISE)),
     ("V1.1", "flat", run(loss=np.full(600, 0.25) + 1e-4 * NOISE, config=UNTOLD, manifest=NO_CLASSES)),
     ("V1.1", "not-applicable", run(loss=FLAT + STEPS, config=UNTOLD, manifest=two_optimizers())),

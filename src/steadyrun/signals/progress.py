@@ -63,6 +63,11 @@ class Levels:
         return chance_of_rise(self.stretches[int(np.argmin(self.stretches)) :])
 
     @property
+    def chance_of_fall(self) -> float:
+        """How likely levels without a trend fall as steadily as these."""
+        return chance_of_rise(-self.stretches)
+
+    @property
     def fallen(self) -> float:
         """The fraction of the start that is gone at the end."""
         return (self.start - self.end) / abs(self.start) if self.start else 0.0

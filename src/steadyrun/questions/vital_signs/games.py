@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Threshold
-from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels, true_start
 from steadyrun.signals.run_signals import Signals
@@ -43,7 +42,7 @@ def in_balance(run: Signals, limit: Limits) -> Finding | None:
 
 
 def _falls(loss: Levels, limit: Limits) -> bool:
-    steady = chance_of_rise(-loss.stretches) < limit["steady"]
+    steady = loss.chance_of_fall < limit["steady"]
     return loss.fallen > limit["beside"] and (steady or loss.start - loss.end > limit["errors"] * loss.error)
 
 

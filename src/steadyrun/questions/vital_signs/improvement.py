@@ -6,7 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import Limits, Threshold
-from steadyrun.signals.curves import chance_of_rise
+from steadyrun.signals.curves import Floats, chance_of_rise, largest_rise
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.progress import Levels
 from steadyrun.signals.run_signals import Signals
@@ -24,9 +24,16 @@ def never_improves(run: Signals, limit: Limits, loss: Levels, since: int = 0) ->
         _is_long(run, limit, loss)
         and known_facts(run, limit).start != LEARNED
         and loss.first_step <= limit["began"] * loss.steps
-        and (hardly or chance_of_rise(-levels_since) > limit["unsure"])
+        and (hardly or _stays(loss, levels_since, limit))
         and not _else_improves(run, limit)
     )
+
+
+def _stays(loss: Levels, levels_since: Floats, limit: Limits) -> bool:
+    """Whether no test sees a descent, none of some size can hide in the noise, and none came in the first steps."""
+    hidden = largest_rise(-levels_since) > limit["hidden"] * abs(loss.start)
+    early = loss.start - float(np.median(levels_since)) > limit["fallen"] * abs(loss.start)
+    return not hidden and not early and chance_of_rise(-levels_since) > limit["unsure"]
 
 
 def _is_long(run: Signals, limit: Limits, loss: Levels) -> bool:
@@ -68,6 +75,14 @@ DESCENT_LIMITS = (
         meaning="a smaller descent is none, however sure it is",
         seed="",
         decision="a tenth of the fall that counts",
+    ),
+    Threshold(
+        name="hidden",
+        value=0.15,
+        unit="fraction of the first loss",
+        meaning="a descent by this much must not hide in the noise of a loss that is called flat",
+        seed="",
+        decision="fine-tuning falls by about this much; a loss so noisy that it could have is not judged",
     ),
     Threshold(
         name="began",

@@ -37,7 +37,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("runaway", f"{words}; {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}; {swinging}", measured)
-    if loss.start - loss.end > surely and fallen > limit["fallen"]:
+    if fallen > limit["fallen"] and (loss.start - loss.end > surely or loss.chance_of_fall < limit["steady"]):
         if known.moves_freely:
             return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
         if lost > limit["some"] and _validation_holds(run, limit, loss):

@@ -17,7 +17,7 @@ from steadyrun.questions.vital_signs.nothing_learned import (
     none_at_all,
     nothing_to_learn,
 )
-from steadyrun.signals.curves import OF_NORMAL, chance_of_rise
+from steadyrun.signals.curves import OF_NORMAL, chance_of_rise, largest_rise
 from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
@@ -60,8 +60,9 @@ def _is_stalled(run: Signals, name: str, way: int, limit: Limits) -> bool:
     """Whether a success that does not rise had the time for it, shows no hint of a rise, and is not at its top."""
     level, values = levels(run, name, limit["losses"], rises=way > 0), way * run.points(name).values
     at_top = float(np.mean(values == np.max(values))) > limit["top"]
-    long = level.points >= limit["many"] and level.steps >= limit["patience"]
-    return long and not at_top and not run.running and chance_of_rise(way * level.stretches) > limit["unsure"]
+    long = level.points >= limit["many"] and level.steps >= limit["patience"] and not run.running
+    unseen = largest_rise(values) < limit["hidden"] * float(np.std(values))
+    return long and not at_top and unseen and chance_of_rise(way * level.stretches) > limit["unsure"]
 
 
 def _drops(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Finding | None:
@@ -191,6 +192,14 @@ QUESTION = Question(
             meaning="how long a success may take to rise",
             seed="",
             decision="the second mark of C4.1",
+        ),
+        Threshold(
+            name="hidden",
+            value=1,
+            unit="standard deviation of a row",
+            meaning="a rise by this much must not hide in the noise of a success that is called stalled",
+            seed="",
+            decision="what a policy learns is larger than what two of its episodes differ by",
         ),
         Threshold(
             name="top",
