@@ -39,7 +39,7 @@ def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
     if not table.named:
         listed = ", ".join(table.names[:_LISTED]) + (" …" if len(table.names) > _LISTED else "")
-        own = next((name for name in table.names if name.startswith("column_")), table.names[0])
+        own = next((name for name in table.names if name.startswith("column_")), table.names[-1])
         anomalies.note(
             "no names of columns", f"they are called {listed}; --map ROLE=NAME names one, such as --map loss={own}"
         )

@@ -46,7 +46,8 @@ def curves(content: Any) -> list[Curve]:
     plots = [curve for curve in found if not curve.listed]
     if any(rank(role, curve.name) is not None for role in (STEP, EPOCH) for curve in plots):
         return []  # columns with an axis of their own
-    chosen = plots or (found if len({curve.listed for curve in found}) > 1 else [])
+    columns = isinstance(content, dict) and any(_numbers(item) and len(item) > 1 for item in content.values())
+    chosen = plots or (found if len({curve.listed for curve in found}) > 1 and not columns else [])
     return chosen if max((len(curve.values) for curve in chosen), default=0) > 1 else []
 
 

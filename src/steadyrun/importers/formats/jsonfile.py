@@ -18,9 +18,10 @@ from steadyrun.importers.clean_lines import LARGEST_JSON, binary, decoded, lines
 from steadyrun.importers.formats.json_curves import counts, curves, read_curves
 from steadyrun.importers.formats.long_table import Points
 from steadyrun.importers.formats.table_columns import LongColumns, in_context, long_columns, seconds
+from steadyrun.importers.likely_roles import role_of_file
 from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
-from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank, spellings
+from steadyrun.importers.series_roles import EPOCH, STEP, TIME, name_of_file, rank, spellings
 from steadyrun.signals.curves import Floats
 
 # Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
@@ -299,8 +300,13 @@ def _golden_points(series: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
 # -- a list of numbers per name: Keras' History.history ---------------------------------------------------------------
 
 
-def _columns(content: Any) -> Mapping[str, list[Any]] | None:
-    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all."""
+def _columns(content: Any, path: Path) -> Mapping[str, list[Any]] | None:
+    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all.
+
+    A list of numbers alone is the series that its file is named after.
+    """
+    if isinstance(content, list) and role_of_file(path) is not None and all(map(_numeric, content[:_SAMPLE])):
+        content = {name_of_file(path.stem): content}
     if isinstance(content, dict) and isinstance(content.get("history"), dict):
         content = content["history"]
     if not isinstance(content, dict):
@@ -310,7 +316,18 @@ def _columns(content: Any) -> Mapping[str, list[Any]] | None:
         for name, column in _columns_below(content, "", 3)
         if column and not isinstance(column[0], dict | list)
     }
-    return lists if lists and max(len(column) for column in lists.values()) > 1 else None
+    longest = max((len(column) for column in lists.values()), default=0)
+    return lists | _taken_apart(content, longest) if longest > 1 else None
+
+
+def _taken_apart(content: Mapping[str, Any], length: int) -> dict[str, list[Any]]:
+    """Lists of objects, as long as the other lists of a history: a list for each name in them."""
+    found: dict[str, list[Any]] = {}
+    for name, column in content.items():
+        if isinstance(column, list) and len(column) == length and all(isinstance(entry, dict) for entry in column):
+            inner = dict.fromkeys(key for entry in column for key in entry)
+            found |= {f"{name}/{key}": [entry.get(key) for entry in column] for key in list(inner)[:WIDEST]}
+    return found
 
 
 def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
@@ -324,7 +341,7 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
 
 
 def _read_history(path: Path, _key: str, anomalies: Anomalies) -> Log:
-    columns = _columns(loaded(path, anomalies))
+    columns = _columns(loaded(path, anomalies), path)
     if columns is None:
         raise LogError(f"{path} has no lists of numbers by name")
     return Log(packed(_history_rows(columns, anomalies)), kind="mean of an epoch")
@@ -402,7 +419,12 @@ FORMATS = (
         lambda sample: bool(curves(_content(sample))),
         _read_curves,
     ),
-    Format("history", "history JSON (Keras)", lambda sample: _columns(_content(sample)) is not None, _read_history),
+    Format(
+        "history",
+        "history JSON (Keras)",
+        lambda sample: _columns(_content(sample), sample.path) is not None,
+        _read_history,
+    ),
     Format("records", "JSON list of objects", lambda sample: _records(_content(sample)) is not None, _read_records),
     Format("jsonl", "JSON lines", _is_json_lines, _read_lines),
 )

@@ -22,13 +22,15 @@ from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import binary, decoded, encoding_of, head
 from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS, held_out_name
+from steadyrun.importers.likely_roles import role_of_file
 from steadyrun.importers.log_rows import WIDEST, Anomalies, FileSample, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
-from steadyrun.importers.series_roles import STARTS, name_of_file, rank
+from steadyrun.importers.series_roles import STARTS, name_of_file
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
 _TABLES = {".csv", ".tsv"}
+_SAYS_NOTHING = re.compile(r"(?:[a-z]|col|column|var|field|f|unnamed:?)?[ _]?\d+", re.I)
 _SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
 _TAIL = 2**16  # bytes in which the last line ends; zeros may follow it
@@ -87,16 +89,27 @@ def _layout_of(lines: list[str], path: Path) -> Layout | None:
     """The first line is the header; if it is numbers already, the comment right above it may be."""
     data = _data(lines)
     mark = _mark(data)
+    if mark is None and data:
+        at = lines.index(data[0])
+        alone = _spoken(_one_column(data, at + 1, path), data, path) or _nameless(data, ",", at, path)
+        return alone or _below_other_lines(lines)
     if mark is None:
-        return (_nameless(data, ",", lines.index(data[0]), path) if data else None) or _below_other_lines(lines)
+        return _below_other_lines(lines)
     at = next(index for index, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     header = cells(lines[at], mark)
     if _named(header):
-        return Layout(_unique(header), mark, at + 1)
+        return _spoken(Layout(_unique(header), mark, at + 1), data, path)
     above = cells(lines[at - 1].strip().lstrip("#"), mark) if at else []
     if len(above) == len(header) and _named(above):
         return Layout(_unique(above), mark, at)
     return _nameless(data, mark, at, path) or _below_other_lines(lines)
+
+
+def _spoken(table: Layout | None, data: list[str], path: Path) -> Layout | None:
+    """A layout whose names say something; if none does (`x1`, `x2`), that of a table without names."""
+    if table is None or not all(_SAYS_NOTHING.fullmatch(name) for name in table.names):
+        return table
+    return _nameless(data[1:], table.mark, table.above, path) or table
 
 
 def _below_other_lines(lines: list[str]) -> Layout | None:
@@ -115,11 +128,10 @@ def _below_other_lines(lines: list[str]) -> Layout | None:
 
 
 def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | None:
-    """The layout of numbers alone: what counts is the step, and a file that is named after a loss begins with it."""
-    stem = name_of_file(path.stem)
-    loss = any(rank(role, stem) is not None for role in ("loss", "val_loss"))
+    """The layout of numbers alone: what counts is the step, and a file named after a series begins with that."""
+    named = role_of_file(path) is not None
     rows = [[_plain_number(cell) for cell in cells(line, mark)] for line in data[:_SAMPLE]]
-    if len(rows) < _FEWEST or not (loss or path.suffix.lower() in _TABLES):
+    if len(rows) < _FEWEST or not (named or path.suffix.lower() in _TABLES):
         return None
     if any(value is None or len(row) != len(rows[0]) for row in rows[:-1] for value in row):
         return None
@@ -128,9 +140,17 @@ def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | No
     counts = all(value == value // 1 for value in first) and all(b > a for a, b in pairwise(first))
     if counts and len(names) > 1:
         names[0] = "step"
-    if loss and not (counts and len(names) == 1):
-        names[int(counts)] = stem
+    if named and not (counts and len(names) == 1):
+        names[int(counts)] = name_of_file(path.stem)
     return Layout(names, mark, above, named=False)
+
+
+def _one_column(data: list[str], above: int, path: Path) -> Layout | None:
+    """The layout of a single column below its name."""
+    rows = [_plain_number(line) for line in data[1:_SAMPLE]]
+    if len(rows) < _FEWEST or None in rows[:-1] or not _named([data[0].strip()]):
+        return None
+    return Layout([data[0].strip()], ",", above) if path.suffix.lower() in _TABLES or role_of_file(path) else None
 
 
 def _plain_number(cell: str) -> float | None:
@@ -171,7 +191,7 @@ def _named(header: list[str]) -> bool:
 def is_number(cell: str) -> bool:
     """Whether a cell is a number, NaN and infinity included, rather than a name with a digit in it."""
     try:
-        return number(cell) is not None and not re.search(r"[a-zA-Z]{4}", cell)
+        return number(cell) is not None and not re.search(r"[a-zA-Z]{4}", cell.partition("(")[0])
     except ValueError:
         return True
 
