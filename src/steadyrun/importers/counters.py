@@ -41,9 +41,7 @@ def never_falls(packs: list[LogRows], name: str, epoch: str | None, guides: tupl
     return len(counts) > 1 and not np.any(falls)
 
 
-def _falls(
-    packs: list[LogRows], name: str, epoch: str | None, guides: tuple[str, ...]
-) -> tuple[Floats, np.ndarray]:
+def _falls(packs: list[LogRows], name: str, epoch: str | None, guides: tuple[str, ...]) -> tuple[Floats, np.ndarray]:
     """The counts of all points, and whether each is below the one before though no epoch begins."""
     points = [guided(rows, guides) for rows in packs]
     counts = np.concatenate([floats(rows, name)[there] for rows, there in zip(packs, points, strict=True)])

@@ -1,7 +1,7 @@
 """Roles that the names of a log do not give: its file, the names beside it or the course of the numbers do.
 
-Only for a log in which nothing is known as a loss. A name that may be a loss, such as `cost`, `error` or `train`, is one
-if its numbers come down; if they do not, it may as well be an accuracy, and gets no role.
+Only for a log in which nothing is known as a loss. A name that may be a loss, such as `cost`, `error` or `train`, is
+one if its numbers come down; if they do not, it may as well be an accuracy, and gets no role.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def _by_course(names: list[str], packs: list[LogRows]) -> dict[str, str]:
     words = {name: frozenset(spellings(name)[1].split("_")) for name in names}
     letters = [name for name in _LETTERS if name in words and any(other.startswith(f"{name}_") for other in names)]
     splits = [name for name, each in words.items() if each <= TRAIN | HELD_OUT]  # `train` and `val`, nothing else
+    splits = splits if any(words[name] <= TRAIN for name in splits) else []
     others = (
         [name for name, each in words.items() if each & known and each - known <= _BESIDE | KINDS] for known in _MAYBE
     )

@@ -91,7 +91,7 @@ def _latin(name: str) -> str:
     """A name without accents, words of other scripts in English."""
     for characters, word in _CHARACTERS.items():
         name = name.replace(characters, f"_{word}_")
-    parts = unicodedata.normalize("NFKD", name.replace("ı", "i"))
+    parts = unicodedata.normalize("NFKD", name.replace("\u0131", "i"))
     return "".join(part for part in parts if not unicodedata.combining(part)).strip("_")
 
 

@@ -28,6 +28,7 @@ NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 _RESTARTED = 0.25  # the same if the program says that it starts: a checkpoint lies nearer to the end
 FEWEST_POINTS = 5  # of the stretches of a log, on average, or of the one before: shorter ones are epochs without a name
 FEWEST_EPOCHS = 3  # the same if points are whole epochs, which start over in nothing
+_AHEAD = 3  # points at once, of which a log may leave out two: another fold or stage that begins further on is a run
 _CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
 _ELSEWHERE = 0.5  # of the guide's count: a series that stays below it counts something else, such as epochs
 _MOST = 0.8  # of the points of a series, to say so; the first ones of two counters are alike
@@ -270,7 +271,8 @@ class Axis:
         cuts: list[_Cut] = []
         offset, done = self._offset, 0
         back, (changed, started) = along[1:] < along[:-1], changes
-        marked = (changed & ~(along[1:] > along[:-1])) | started
+        ahead = np.diff(along)
+        marked = (changed & ~((ahead > 0) & (ahead <= _AHEAD * gaps[:-1]))) | started
         falls = [*np.flatnonzero(back).tolist(), len(losses)]
         long = len(losses) >= FEWEST_POINTS * len(falls)
         for index in np.flatnonzero(back | marked).tolist():
@@ -355,7 +357,8 @@ class Axis:
         if np.isnan(first) or np.isnan(now):
             first, before, now = self._first[0], fall.before, fall.now
         near = _RESTARTED if fall.started else NEAR_START
-        return bool((fall.changed and now < before) or now <= first + near * max(before - first, 0.0))
+        elsewhere = now < before or (np.isnan(fall.epoch) and now > before + _AHEAD * fall.gap)
+        return bool((fall.changed and elsewhere) or now <= first + near * max(before - first, 0.0))
 
     def _goes_on(self, fall: _Fall) -> bool:
         """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""

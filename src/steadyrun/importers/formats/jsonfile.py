@@ -30,7 +30,7 @@ from steadyrun.signals.curves import Floats
 _DEPTH = 8
 _SAMPLE = 20  # objects that tell whether each is a row or a point
 _SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
-SPLITS = ("mode", "split", "phase", "stage", "subset")
+SPLITS = ("mode", "split", "phase", "stage", "subset", "set", "dataset", "partition", "type", "kind", "data")
 HELD_OUT = {"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"}
 _OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 
@@ -61,8 +61,8 @@ def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
 
 def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
-    split = next((str(entry[key]).lower() for key in SPLITS if isinstance(entry.get(key), str)), "")
-    return {held_out_name(name): number for name, number in row.items()} if split in HELD_OUT else row
+    held_out = any(entry[key].lower() in HELD_OUT for key in SPLITS if isinstance(entry.get(key), str))
+    return {held_out_name(name): number for name, number in row.items()} if held_out else row
 
 
 @lru_cache(maxsize=WIDEST)
