@@ -219,7 +219,7 @@ def runs(log: list[Line], cut: int | None = None) -> list[int]:
     (steps(range(500), range(450, 600)), [650]),
     (steps(range(500), range(250, 600)), [850]),
     (steps(range(1, 4), range(1, 50)), [3, 49]),  # a start that was given up at once
-    (steps(range(20, 21), range(0, 50), range(2)), [1, 50, 2]),
+    (steps(range(20, 21), range(50), range(2)), [1, 50, 2]),
 ])  # fmt: skip
 def test_a_fall_to_the_start_begins_another_run(log: list[Line], sizes: list[int]) -> None:
     assert runs(log) == sizes
@@ -242,6 +242,14 @@ def test_epochs_decide_how_far_back_a_log_goes() -> None:
     found, axis = placed([epochs(1, 2, 3, 4, 3, 4)])
     assert axis.runs == 1
     assert [step for attempt, step in found if attempt == 2] == list(range(200, 400, 10))
+
+
+def test_short_starts_within_a_named_epoch_are_runs() -> None:
+    """The same two counts in the same epoch: no epoch begins, so the program was started again."""
+    starts: list[Line] = [(float(step), 0.0, True) for _ in range(3) for step in (1000, 2000)]
+    assert runs(starts) == [2, 2, 2]
+    unnamed: list[Line] = [(step, None, True) for step, _, _ in starts]
+    assert runs(unnamed) == [6]
 
 
 def test_epochs_of_known_length_are_counted_through() -> None:
@@ -282,6 +290,30 @@ def test_steps_that_collide_are_no_axis() -> None:
     assert axis.place(other)[0].steps.tolist() == list(range(100))
     twice = table(step=[float(place // 4) for place in range(100)], loss=[float(place // 4) for place in range(100)])
     assert Axis.of([twice], ROLES, Anomalies()).unit == "step"  # the same loss printed by every process
+
+
+LENGTHS = [20.0 + 7919 * place * place % 83 for place in range(120)]  # of episodes: up and down, in no order
+
+
+def test_what_goes_up_and_down_counts_no_steps() -> None:
+    episodes = [float(place + 1) for place in range(120)]
+    roles = {"step": "steps", "loss": "loss"}
+    both = table(episode=episodes, steps=LENGTHS, loss=[3.0 - place / 100 for place in range(120)])
+    axis = Axis.of([both], roles, Anomalies())
+    (part,) = axis.place(both)
+    assert (axis.roles["step"], part.steps.tolist()) == ("episode", list(range(1, 121)))
+    assert axis.anomalies.lines() == ["'steps' goes up and down: steps are read from 'episode'"]
+    alone = table(steps=LENGTHS, loss=[3.0 - place / 100 for place in range(120)])
+    axis = Axis.of([alone], roles, Anomalies())
+    assert (axis.unit, "step" in axis.roles, len(axis.place(alone))) == ("point", False, 1)
+
+
+def test_a_counter_that_counts_on_goes_before_one_that_starts_over() -> None:
+    within = [float(batch) for _ in range(6) for batch in range(20)]
+    rows = table(step=within, total_steps=[float(place) for place in range(120)], loss=[2.0] * 120)
+    assert Axis.of([rows], ROLES, Anomalies()).roles["step"] == "total_steps"
+    rows = table(step=within, loss=[2.0] * 120)
+    assert Axis.of([rows], ROLES, Anomalies()).roles["step"] == "step"
 
 
 def test_validation_by_epoch_meets_training_by_step() -> None:
