@@ -175,6 +175,13 @@ def test_whole_epochs_stand_for_steps() -> None:
     assert (found, axis.unit) == ([(1, 1), (1, 2), (1, 3)], "epoch")
 
 
+def test_a_run_of_one_epoch_before_another() -> None:
+    log: list[Line] = [(None, float(epoch), True) for part in ((0,), range(8), range(8)) for epoch in part]
+    found, axis = placed([log], NO_STEPS)
+    assert axis.unit == "epoch"
+    assert Counter(attempt // 100 for attempt, _ in found) == {0: 1, 1: 8, 2: 8}
+
+
 @pytest.mark.parametrize("epochs_seen", [(0.1, 0.2, 0.2, 0.3), (1.0, 1.0, 1.0, 2.0)])
 def test_fractions_and_repeated_epochs_are_counted_by_points(epochs_seen: tuple[float, ...]) -> None:
     log: list[Line] = [(None, epoch, True) for epoch in epochs_seen]

@@ -48,12 +48,15 @@ def test_a_table_without_names(name: str, text: str, found: list[str], tmp_path:
         ("val_loss.json", json.dumps([a for a, _ in ROWS]), "val_loss"),
         ("train_loss.txt", json.dumps([a for a, _ in ROWS]), "loss"),
         ("rewards.csv", "episode,own\n" + "".join(f"{row},{a}\n" for row, (a, _) in enumerate(ROWS)), "score"),
+        ("rewards.csv", "episode,reward\n" + "".join(f"{row},{int(a)}\n" for row, (a, _) in enumerate(ROWS)), "reward"),
         ("0.monitor.csv", "r,l,t\n" + "".join(f"{a},{b},{a / 9}\n" for a, b in ROWS), "score"),
     ],
 )
 def test_a_file_says_what_its_only_series_is(name: str, text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    assert points(tmp_path / name)[found] == [(row, a) for row, (a, _) in enumerate(ROWS)]
+    assert points(tmp_path / name)[found] == [
+        (row, int(a) if found == "reward" else a) for row, (a, _) in enumerate(ROWS)
+    ]
 
 
 FALLS, RISES = [9 / (row + 1) for row in range(20)], [row / 20 for row in range(20)]

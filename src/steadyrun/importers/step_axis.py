@@ -256,7 +256,8 @@ class Axis:
         marked = np.concatenate([changes(rows, guides, above)[0] for _, guides, rows in found])
         there = np.isfinite(epochs)
         epochs, marked = epochs[there], marked[there]
-        return bool(np.all(epochs == np.rint(epochs))) and not np.any((epochs[1:] == epochs[:-1]) & ~marked[1:])
+        again = (epochs[1:] == epochs[:-1]) & ~marked[1:] & ~_first_again(epochs)
+        return bool(np.all(epochs == np.rint(epochs))) and not np.any(again)
 
     def _cuts(
         self, counts: Floats, epochs: Floats, values: Floats, guides: Integers, changes: tuple[Flags, Flags]
@@ -271,6 +272,8 @@ class Axis:
         cuts: list[_Cut] = []
         offset, done = self._offset, 0
         back, (changed, started) = along[1:] < along[:-1], changes
+        if self.unit == "epoch":
+            started = started | np.concatenate([[False], _first_again(along[1:])])
         ahead = np.diff(along)
         marked = (changed & ~((ahead > 0) & (ahead <= _AHEAD * gaps[:-1]))) | started
         falls = [*np.flatnonzero(back).tolist(), len(losses)]
@@ -389,6 +392,17 @@ class Axis:
 def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -> None:
     what = f"{name!r} goes up and down" if moves else f"most values share the {name!r} of another"
     anomalies.note(what, done)
+
+
+def _first_again(epochs: Floats) -> Flags:
+    """Whether an epoch, from the second point on, is the first one again: the run before was given up after it.
+
+    If other epochs also come again, or hardly any goes on, a point is less than an epoch.
+    """
+    again = epochs[1:] == epochs[:-1]
+    first: Flags = again & (epochs[1:] == epochs[:1])
+    rises = int(np.sum(epochs[1:] > epochs[:-1]))
+    return first if np.array_equal(again, first) and FEWEST_EPOCHS * np.sum(first) <= rises else np.zeros_like(first)
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:

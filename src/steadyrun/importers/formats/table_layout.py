@@ -77,7 +77,7 @@ def _layout_of(lines: list[str], path: Path) -> Layout | None:
     """The first line is the header; if it is numbers already, the comment right above it may be."""
     data = _data(lines)
     mark = _mark(data)
-    alone = _one_column(data, path)
+    alone = _one_column(data, path) if mark is None or _is_wrapped(data[-1].strip()) else None
     if alone is not None or mark is None:
         at = lines.index(data[0]) if data else 0
         return (
@@ -184,10 +184,15 @@ def has_names(header: list[str]) -> bool:
 def is_number(cell: str) -> bool:
     """Whether a cell is a number, NaN and infinity included, rather than a name with a digit in it."""
     try:
-        wrapped = cell[:1].isalpha() or cell[:1] == "<"  # a printed tensor, or a NaN
-        return number(cell) is not None and (wrapped or not re.search(r"[a-zA-Z]{4}", cell.partition("(")[0]))
+        long_word = re.search(r"[a-zA-Z]{4}", cell.partition("(")[0])
+        return number(cell) is not None and (_is_wrapped(cell) or not long_word)
     except ValueError:
         return True
+
+
+def _is_wrapped(cell: str) -> bool:
+    """Whether a number begins with a word: a printed tensor, or NaN."""
+    return cell[:1].isalpha() or cell[:1] == "<"
 
 
 def unique(header: list[str]) -> list[str]:
