@@ -29,7 +29,9 @@ FormatOption = Annotated[
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", metavar="ROLE=NAME", help="Which series of a log is which, such as loss=train/ce; repeatable."
+        "--map",
+        metavar="ROLE=NAME",
+        help="Which series of a log is which, such as loss=train/ce, or score=own for what has to rise; repeatable.",
     ),
 ]
 DeclareOption = Annotated[

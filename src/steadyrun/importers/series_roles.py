@@ -60,7 +60,7 @@ _JOINED = re.compile(
     r"(?<![a-z0-9])(train|training|tr|trn|val|valid|validation|v|test|te|eval|dev|avg|total|epoch|batch)(loss|losses)(?![a-z0-9])"
 )  # `vloss`, `trainloss`
 _NUMBERED = re.compile(r"(?<![a-z0-9])loss(\d{1,3})(?![a-z0-9])")
-_VALUE = re.compile(r"(?<![a-z0-9])loss_values?(?![a-z0-9])")  # the loss itself, unlike the loss of a value
+_VALUE = re.compile(r"(?<![a-z0-9])loss_value(?![a-z0-9])")  # the loss itself, unlike the loss of a value
 _SHORT = {"v": "val", "te": "test"}
 _IN_ENGLISH = {
     "perte": "loss", "pertes": "loss", "verlust": "loss", "perdida": "loss", "perda": "loss", "perdita": "loss",
