@@ -62,6 +62,7 @@ TEXTS: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
     "pandas: to_json": ("frame.json", json.dumps({"loss": dict(FALLING), "val_loss": dict(HIGHER)}), {"loss": FALLING, "val_loss": HIGHER}),
     "pandas: to_json with steps": ("frame.json", json.dumps({"step": {step: 100 * step for step in STEPS}, "loss": dict(FALLING)}), {"loss": [(100 * step, value) for step, value in FALLING]}),
     "Plotly": ("figure.json", json.dumps({"data": [{"name": "train loss", "x": STEPS, "y": LOSSES}], "layout": {}}), {"loss": FALLING}),
+    "lists beside lists of objects": ("history.json", json.dumps({"train_loss": LOSSES, "val_metrics": [{"mae": value} for value in LOSSES], "learning_rates": [0.1] * len(LOSSES)}), {"loss": FALLING, "val_metrics/mae": FALLING, "lr/0": [(step, 0.1) for step in STEPS]}),
     "lists by split": ("history.json", json.dumps({"train": of_rows(lambda step, value: {"epoch": step, "loss": value, "acc": 0.5}), "val": of_rows(lambda step, value: {"epoch": step, "loss": value + 1})}), {"loss": FALLING, "val_loss": HIGHER, "train/acc": [(step, 0.5) for step in STEPS]}),
     "objects by epoch": ("epochs.json", json.dumps({f"epoch_{step}": {"train_loss": value, "val": {"loss": value + 1}} for step, value in FALLING}), {"loss": FALLING, "val_loss": HIGHER}),
     "detectron2": ("metrics.json", lines(*of_rows(lambda step, value: {"data_time": 0.1, "eta_seconds": 9.0, "iteration": step, "loss_cls": 1.0, "lr": 0.001, "total_loss": value}), {"bbox/AP": 10.0, "iteration": 5}), {"loss": FALLING, "bbox/AP": [(5, 10.0)]}),

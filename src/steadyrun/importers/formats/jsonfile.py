@@ -15,13 +15,21 @@ import numpy as np
 
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import LARGEST_JSON, binary, decoded, lines
-from steadyrun.importers.formats.json_curves import counts, curves, read_curves
+from steadyrun.importers.formats.json_curves import counts, curves, read_curves, taken_apart
 from steadyrun.importers.formats.long_table import Points
-from steadyrun.importers.formats.table_columns import LongColumns, in_context, long_columns, seconds
+from steadyrun.importers.formats.table_columns import (
+    EVALUATIONS,
+    SPLITS,
+    LongColumns,
+    held_out_name,
+    in_context,
+    long_columns,
+    seconds,
+)
 from steadyrun.importers.likely_roles import role_of_file
 from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
-from steadyrun.importers.series_roles import EPOCH, STEP, TIME, name_of_file, rank, spellings
+from steadyrun.importers.series_roles import name_of_file
 from steadyrun.signals.curves import Floats
 
 # Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
@@ -30,9 +38,6 @@ from steadyrun.signals.curves import Floats
 _DEPTH = 8
 _SAMPLE = 20  # objects that tell whether each is a row or a point
 _SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
-SPLITS = ("mode", "split", "phase", "stage", "subset", "set", "dataset", "partition", "type", "kind", "data")
-HELD_OUT = {"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"}
-_OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 
 
 def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> dict[str, float]:
@@ -61,16 +66,8 @@ def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
 
 def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
-    held_out = any(entry[key].lower() in HELD_OUT for key in SPLITS if isinstance(entry.get(key), str))
+    held_out = any(entry[key].lower() in EVALUATIONS for key in SPLITS if isinstance(entry.get(key), str))
     return {held_out_name(name): number for name, number in row.items()} if held_out else row
-
-
-@lru_cache(maxsize=WIDEST)
-def held_out_name(name: str) -> str:
-    """What a series of training is called in an evaluation: with `val_` in front, unless it says so itself."""
-    if HELD_OUT & set(spellings(name)[1].split("_")):
-        return name
-    return name if any(rank(role, name) is not None for role in _OF_THE_RUN) else f"val_{name}"
 
 
 def _log(entries: Iterable[tuple[str, Any]], path: Path, anomalies: Anomalies) -> Log:
@@ -317,17 +314,7 @@ def _columns(content: Any, path: Path) -> Mapping[str, list[Any]] | None:
         if column and not isinstance(column[0], dict | list)
     }
     longest = max((len(column) for column in lists.values()), default=0)
-    return lists | _taken_apart(content, longest) if longest > 1 else None
-
-
-def _taken_apart(content: Mapping[str, Any], length: int) -> dict[str, list[Any]]:
-    """Lists of objects, as long as the other lists of a history: a list for each name in them."""
-    found: dict[str, list[Any]] = {}
-    for name, column in content.items():
-        if isinstance(column, list) and len(column) == length and all(isinstance(entry, dict) for entry in column):
-            inner = dict.fromkeys(key for entry in column for key in entry)
-            found |= {f"{name}/{key}": [entry.get(key) for entry in column] for key in list(inner)[:WIDEST]}
-    return found
+    return lists | taken_apart(content, longest) if longest > 1 else None
 
 
 def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:

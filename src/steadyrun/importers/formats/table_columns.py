@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import accumulate
 
-from steadyrun.importers.log_rows import SourceRun
+from steadyrun.importers.log_rows import WIDEST, SourceRun
 from steadyrun.importers.series_roles import EPOCH, HELD_OUT, RUN_COUNTERS, STEP, TIME, TRAIN, rank, spellings
 
 _NAMES = (
@@ -21,6 +22,10 @@ _NAMES = (
 )  # fmt: skip
 _VALUES = ("value", "metricvalue", "scalarvalue", "floatvalue", "val", "y", "scalar")
 _CONTEXTS = ("contextsubset", "metriccontextsubset", "runcontext", "context", "subset", "split", "phase", "mode")
+SPLITS = ("mode", "split", "phase", "stage", "subset", "set", "dataset", "partition", "type", "kind", "data")
+"""Columns that may say which data a row is about."""
+EVALUATIONS = frozenset({"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"})
+_OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 _RUN_IDS = ("runid", "runuuid", "runhash", "experimentkey")
 _RUN_NAMES = ("runname", "run", "trainingjobname", "experimentname")
 _STEPS = ("x", "steps")
@@ -182,6 +187,14 @@ def in_context(name: str, context: str) -> str:
     if not word or word.lower() in ("none", "null", "{}", "nan") or plain(word) in plain(name):
         return name
     return f"{word}/{name}"
+
+
+@lru_cache(maxsize=WIDEST)
+def held_out_name(name: str) -> str:
+    """What a series of training is called in an evaluation: with `val_` in front, unless it says so itself."""
+    if EVALUATIONS & set(spellings(name)[1].split("_")):
+        return name
+    return name if any(rank(role, name) is not None for role in _OF_THE_RUN) else f"val_{name}"
 
 
 def seconds(text: str) -> float | None:

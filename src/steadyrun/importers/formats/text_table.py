@@ -20,8 +20,7 @@ import pyarrow.csv as pv
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import decoded, encoding_of, head
 from steadyrun.importers.formats.column_numbers import numeric, words
-from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS, held_out_name
-from steadyrun.importers.formats.table_columns import Labels, label_columns
+from steadyrun.importers.formats.table_columns import EVALUATIONS, SPLITS, Labels, held_out_name, label_columns
 from steadyrun.importers.formats.table_layout import ENDS, HEAD, Layout, cells, has_names, unique
 from steadyrun.importers.log_rows import WIDEST, Anomalies, LogRows
 from steadyrun.importers.series_roles import RUN_COUNT, STARTS
@@ -165,7 +164,7 @@ def _sections(path: Path, table: Layout) -> list[_Section]:
 
 def _apart(columns: dict[str, pa.Array], split: pa.Array) -> dict[str, pa.Array]:
     """Numbers of rows that say of themselves that they are an evaluation, in columns with `val_` in front."""
-    held_out = pa.array([word.lower() in HELD_OUT for word in words(split)], pa.bool_())
+    held_out = pa.array([word.lower() in EVALUATIONS for word in words(split)], pa.bool_())
     if not pc.any(held_out).as_py():
         return columns
     nothing = pa.scalar(None, pa.float64())
