@@ -27,7 +27,7 @@ from steadyrun.importers.formats.table_columns import (
     seconds,
 )
 from steadyrun.importers.likely_roles import role_of_file
-from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, FileSample, Format, Log, Row, packed
+from steadyrun.importers.log_rows import PACK, Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import name_of_file
 from steadyrun.signals.curves import Floats
