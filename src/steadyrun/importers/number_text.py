@@ -14,8 +14,14 @@ _NAN = re.compile(r"^[-+]?(?:nan(?:\(\w*\))?|1\.#(?:qnan|snan|ind)\d*)", re.I)
 _INF = re.compile(r"^([-+]?)(?:inf(?:inity)?|∞|1\.#inf\d*)", re.I)
 _THOUSANDS = re.compile(r"^[-+]?\d{1,3}(?:[,'_ \u00a0\u202f]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"^[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
-_WRAPPED = re.compile(r"^(?:tensor|array|Array|np\.float\d+|np\.int\d+|DeviceArray)\(\s*+\[?+\s*+([^,\])]++)")
-_UNIT = re.compile(r"^(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12})")
+_WRAPPED = re.compile(
+    r"^(?:<?(?:\w{1,10}\.){0,2}(?:[tT]ensor|EagerTensor|[aA]rray|DeviceArray|Variable|float\d++|int\d++)\(\s*+\[?+\s*+"
+    r"|<tf\.(?:Tensor|Variable)\b[^>]{0,100}?numpy=)([^,\])>]++)"
+)
+_UNIT = re.compile(
+    r"^(.*[\d.])\s*+(?:%|[a-zA-Zµ/]{1,12}|\([a-zA-Z ]{1,20}\)|(?:±|\+/-)\s*+[\d.]++(?:[eE][-+]?\d++)?%?)"
+)
+"""What may stand behind a number: a unit, a remark such as `(tracked)`, a deviation."""
 _LONGEST = 10_000  # characters of a number; more are a text, and would be read again and again
 MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
 

@@ -21,7 +21,8 @@ _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
     "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
-    "last", "running", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall", "model",
+    "last", "recent", "running", "rolling", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall",
+    "model",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
@@ -38,10 +39,10 @@ def words_of(name: str) -> frozenset[str]:
 def better(name: str) -> int:
     """Which way a measured success is better, by a name of which every word is known; 0 if it is none.
 
-    A number in a name is a window or a threshold, such as that of `mean 100 episode reward` or `average100 score`.
+    A number in a name is a window or a threshold, such as that of `mean 100 episode reward` or `Average100 Score`.
     """
-    named = _HIGHER | _LOWER
-    words = frozenset(word if word in named else word.rstrip("0123456789") for word in words_of(name)) - {""}
+    known = _HIGHER | _LOWER | _KNOWN
+    words = frozenset(word if word in known else word.rstrip("0123456789") for word in words_of(name)) - {""}
     of_success = words & (_HIGHER | _LOWER)
     if not of_success or words - of_success - _KNOWN:
         return 0
@@ -63,14 +64,11 @@ _ABOUT_REWARDS = frozenset({
 def successes(run: Signals) -> dict[str, int]:
     """What a program logs as its success, with which way is better.
 
-    Without a loss, a series `r` is a reward. The one series of a record has the name of its file, a sentence of any
-    words: one that speaks of a reward is enough.
+    The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
     if found or run.has("loss") or run.has("val_loss"):
         return found
-    if letters := [name for name in run.own if words_of(name) == {"r"}]:
-        return dict.fromkeys(letters, HIGHER)
     if len(run.own) != 1:
         return {}
     words = words_of(run.own[0])
