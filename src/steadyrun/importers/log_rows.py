@@ -78,6 +78,7 @@ class Log:
     roles: dict[str, str] = field(default_factory=dict)  # role: name, where the format knows better than the table
     kind: str = ""  # what the loss is: "mean since the last point", "mean of an epoch"…
     note: str = ""
+    failure: dict[str, Any] = field(default_factory=dict)  # the exception that ended the program, if one did
 
 
 @dataclass(frozen=True)

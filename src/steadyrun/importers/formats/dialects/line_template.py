@@ -20,6 +20,7 @@ from steadyrun.importers.formats.dialects.printed_names import (
     measured,
     metric_name,
     name_of,
+    optimiser,
 )
 from steadyrun.importers.number_text import NUMBER
 from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNTERS, TRAIN
@@ -37,7 +38,7 @@ _BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
-    r"\s{0,2}(?:(?:tensor|array|Array|DeviceArray|np\.float\d{1,3})?[\[({'\"]{1,3}|)\s{0,2}$"
+    r"\s{0,2}(?:[\[({'\"]{1,3}|)\s{0,2}$"
 )
 _TAIL = 160  # characters in front of a number that can hold its name
 _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
@@ -121,6 +122,24 @@ def learnt(line: str, parts: list[str]) -> Template:
     return _Learner(_Numbers.of(line, parts)).template()
 
 
+@dataclass(frozen=True)
+class _Mark:
+    """A word of a line that says which data the numbers behind it are about; `data` is empty for training data."""
+
+    start: int
+    data: str = ""
+    title: bool = False  # it stands apart: `Val - CE: 0.3, KL: 0.1`
+
+    @classmethod
+    def of(cls, mark: re.Match[str]) -> _Mark:
+        word = mark[1].lower()
+        data = (word if word in ("test", "dev") else "val") if word in HELD_OUT else ""
+        return cls(mark.start(), data, mark.string[mark.end() :].lstrip()[:1] in tuple("-:])|"))
+
+    def titles(self, name: str) -> bool:
+        return self.title and not optimiser(name)
+
+
 class _Learner:
     """Goes through a line from left to right."""
 
@@ -136,7 +155,7 @@ class _Learner:
 
     def template(self) -> Template:
         said = self.said
-        marks = [(mark.start(), mark[1].lower() in HELD_OUT) for mark in MARK.finditer(self.of.line)]
+        marks = [_Mark.of(mark) for mark in MARK.finditer(self.of.line)]
         for first, joints in self.of.chains():
             self._chain(first, joints)
         self._places()
@@ -147,7 +166,7 @@ class _Learner:
         begin = level.start() if level else 0  # what a logger prints in front of the message is no value
         said.values = [(name, index) for name, index in said.values if self.of.starts[index] >= begin]
         starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
-        said.held_out = next((held_out for start, held_out in marks if start <= starts[0]), False)
+        said.held_out = next((bool(mark.data) for mark in marks if mark.start <= starts[0]), False)
         said.values = self._marked(marks)
         if match := _RANK.search(self.of.line):
             number = next((i for i, start in enumerate(self.of.starts) if start == match.start(1)), None)
@@ -305,20 +324,23 @@ class _Learner:
         if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
             said.step, said.counted = 0, True
 
-    def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
-        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
+    def _marked(self, marks: list[_Mark]) -> list[tuple[str, int]]:
+        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so.
+
+        Behind `Val - ` or `[Val]` every number is one of the evaluation, whatever it is called.
+        """
         named: dict[str, int] = {}
-        places = [at for at, _ in marks]
+        places = [mark.start for mark in marks]
         losses = False
         for name, index in self.said.values:
             words = set(re.split(r"[\W_]+", name.lower()))
             start = self.of.starts[index]
             before = bisect_left(places, start)
-            held_out = before > 0 and marks[before - 1][1]
+            mark = marks[before - 1] if before else _Mark(0)
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
-            elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):
-                name = f"val_{name}"
+            elif mark.data and (measured(name) or mark.titles(name)) and not words & (TRAIN | HELD_OUT):
+                name = f"{mark.data}_{name}"
             losses = losses or ("loss" in words and bool(words & TRAIN))
             named.setdefault(name, index)  # the first counts: totals and averages come later
         return list(named.items())

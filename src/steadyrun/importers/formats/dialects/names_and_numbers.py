@@ -247,8 +247,7 @@ class _Settings:
         counts = self.loose if loose else self.placed
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
-        if not loose:
-            row = self._stands(row)
+        row = self._summed_up(row) if loose else self._stands(row)
         kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
         self.begun = self.begun or not loose
         return kept if any(name not in _AXIS for name in kept) else {}
@@ -263,6 +262,14 @@ class _Settings:
             row = {f"epoch_{name}" if name in self.given - set(_AXIS) else name: row[name] for name in row}
         self.given.update(row)
         return row
+
+    def _summed_up(self, row: Row) -> Row:
+        """A row below the steps of an epoch; what comes again and again is of the whole epoch."""
+        if row.get("epoch", self.at[0]) != self.at[0]:
+            return row
+        again = {name for name in row if name in self.given and self.loose[name] >= _REPEATED} - set(_AXIS)
+        self.loose.update({f"epoch_{name}": self.loose[name] for name in again if f"epoch_{name}" not in self.loose})
+        return {f"epoch_{name}" if name in again else name: row[name] for name in row}
 
     def _kept(self, name: str, row: Row, loose: bool) -> bool:
         if not loose:
