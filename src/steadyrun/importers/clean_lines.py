@@ -22,6 +22,7 @@ _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not c
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
 _LONGEST_FORM = 1_000  # characters at the end of a line that are compared
+_MOSTLY = 0.9  # of the lines of a form have as many decimals, if a program prints them so: half a number has fewer
 _REMEMBERED = 50  # lines before the last one among which one of its form is looked for
 _UP_TO_LAST_WORD = re.compile(r"^.*[\s,;|]", re.S)
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -111,8 +112,8 @@ def is_whole(last: str, before: Iterable[str]) -> bool:
     if last.rstrip().endswith(("}", "]", ")", "|", "%", '"')) or _WHOLE.search(last):
         return True
     form = _fixed(last)
-    alike = {other for line in before if (other := _fixed(line)) and form and other[0] == form[0]}
-    return alike == {form}
+    alike = [other for line in before if (other := _fixed(line)) and form and other[0] == form[0]]
+    return bool(alike) and sum(other == form for other in alike) >= _MOSTLY * len(alike)
 
 
 def _fixed(line: str) -> tuple[str, int] | None:

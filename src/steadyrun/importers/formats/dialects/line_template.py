@@ -45,6 +45,8 @@ _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
+_TITLE = re.compile(r"\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
+_RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
 
 
@@ -68,6 +70,7 @@ class Template:
     heading: bool = False  # it may say where the lines below it stand
     above: tuple[str, int] | None = None  # what counts the runs, `Fold 1`, and its number
     rank: str | int | None = None
+    record: bool = False  # it says what was best so far: `-> saved best (loss: 0.3)`
 
     @property
     def counts(self) -> list[int]:
@@ -134,7 +137,7 @@ class _Mark:
     def of(cls, mark: re.Match[str]) -> _Mark:
         word = mark[1].lower()
         data = (word if word in ("test", "dev") else "val") if word in HELD_OUT else ""
-        return cls(mark.start(), data, mark.string[mark.end() :].lstrip()[:1] in tuple("-:])|"))
+        return cls(mark.start(), data, _TITLE.match(mark.string, mark.end()) is not None)
 
     def titles(self, name: str) -> bool:
         return self.title and not optimiser(name)
@@ -168,6 +171,7 @@ class _Learner:
         starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
         said.held_out = next((bool(mark.data) for mark in marks if mark.start <= starts[0]), False)
         said.values = self._marked(marks)
+        said.record = _RECORD.search(self.of.line, 0, starts[0]) is not None
         if match := _RANK.search(self.of.line):
             number = next((i for i, start in enumerate(self.of.starts) if start == match.start(1)), None)
             said.rank = match[1] if number is None else number
@@ -293,6 +297,7 @@ class _Learner:
             not separator
             and name == phrase
             and " " not in name
+            and not text.endswith("(")
             and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
         ):
             self.weak.append((name, index))

@@ -43,6 +43,8 @@ _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
+_RECORDS = frozenset({"best", "lowest", "highest"})
+
 _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
 count with a word; and whether a row has no place of its own."""
@@ -130,6 +132,8 @@ class _Reader:
             return
         if self.titled and not where:
             row = {_held_out(name): value for name, value in row.items()}
+        if said.record and not where:
+            row = {name if _words(name) & _RECORDS else f"best_{name}": value for name, value in row.items()}
         self.titled = False
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
@@ -199,6 +203,10 @@ class _Reader:
             yield row
 
 
+def _evaluates(name: str) -> bool:
+    return bool(_words(name) & HELD_OUT)
+
+
 def _held_out(name: str) -> str:
     return f"val_{name}" if has_loss(name) and not _words(name) & (HELD_OUT | TRAIN) else name
 
@@ -259,7 +267,8 @@ class _Settings:
             self.at = at
             self.given.clear()
         if "step" not in row and at[1] is not None:
-            row = {f"epoch_{name}" if name in self.given - set(_AXIS) else name: row[name] for name in row}
+            again = {name for name in row if name in self.given and not _evaluates(name)} - set(_AXIS)
+            row = {f"epoch_{name}" if name in again else name: row[name] for name in row}
         self.given.update(row)
         return row
 
@@ -267,7 +276,8 @@ class _Settings:
         """A row below the steps of an epoch; what comes again and again is of the whole epoch."""
         if row.get("epoch", self.at[0]) != self.at[0]:
             return row
-        again = {name for name in row if name in self.given and self.loose[name] >= _REPEATED} - set(_AXIS)
+        again = {name for name in row if name in self.given and self.loose[name] >= _REPEATED and not _evaluates(name)}
+        again -= set(_AXIS)
         self.loose.update({f"epoch_{name}": self.loose[name] for name in again if f"epoch_{name}" not in self.loose})
         return {f"epoch_{name}" if name in again else name: row[name] for name in row}
 
@@ -275,7 +285,8 @@ class _Settings:
         if not loose:
             return is_noun(name) or has_loss(name) or self.placed[name] > 1
         if name in self.given and row.get("epoch", self.at[0]) == self.at[0]:
-            return False  # a summary: it is not the value of the last step
+            # A summary is not the value of the last step; the result of an evaluation is, behind its own batches.
+            return _evaluates(name) and self.loose[name] >= _REPEATED
         metric = (has_loss(name) or is_noun(name)) and not _words(name) & _WEIGHTS
         here = metric and (self.begun or "epoch" in row or "step" in row)
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1

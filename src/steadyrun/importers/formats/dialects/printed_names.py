@@ -21,7 +21,7 @@ _SPELLED = {
     "step": "step", "steps": "step", "timestep": "step", "timesteps": "step", "total_timesteps": "step",
     "update": "update", "updates": "update", "up.": "update", "batch": "batch", "minibatch": "batch",
     "mini-batch": "batch", "episode": "episode", "ep_num": "episode", "episode_num": "episode", "total_t": "step",
-    "itr": "iter", "round": "round", "generation": "round", "game": "episode",
+    "itr": "iter", "round": "round", "generation": "round", "game": "episode", "i": "round", "idx": "round",
 }  # fmt: skip
 _INDEX = frozenset({"id", "idx", "index", "no", "no.", "nr", "i", "cur", "curr", "current"})
 """What stands beside the word in the name of a count: `batch_idx`, `i_episode`, `Epoch no.`"""
