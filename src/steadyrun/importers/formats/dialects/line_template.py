@@ -16,6 +16,8 @@ from steadyrun.importers.formats.dialects.printed_names import (
     MARK,
     SETTING,
     count_word,
+    data_of,
+    has_loss,
     is_noun,
     measured,
     metric_name,
@@ -47,6 +49,7 @@ _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
 _TITLE = re.compile(r"\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
 _RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
+_BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
 
 
@@ -135,9 +138,7 @@ class _Mark:
 
     @classmethod
     def of(cls, mark: re.Match[str]) -> _Mark:
-        word = mark[1].lower()
-        data = (word if word in ("test", "dev") else "val") if word in HELD_OUT else ""
-        return cls(mark.start(), data, _TITLE.match(mark.string, mark.end()) is not None)
+        return cls(mark.start(), data_of(mark[1]), _TITLE.match(mark.string, mark.end()) is not None)
 
     def titles(self, name: str) -> bool:
         return self.title and not optimiser(name)
@@ -159,8 +160,9 @@ class _Learner:
     def template(self) -> Template:
         said = self.said
         marks = [_Mark.of(mark) for mark in MARK.finditer(self.of.line)]
-        for first, joints in self.of.chains():
-            self._chain(first, joints)
+        if not self._named_behind():
+            for first, joints in self.of.chains():
+                self._chain(first, joints)
         self._places()
         if self.weak and (said.values or said.step is not None or said.epoch is not None):
             said.values += self.weak
@@ -177,6 +179,19 @@ class _Learner:
             said.rank = match[1] if number is None else number
         said.heading = said.heading and not SETTING.search(self.of.line)
         return said
+
+    def _named_behind(self) -> bool:
+        """Whether names stand behind their numbers, below a count in front: `1: 2.5, 2.4 avg loss, 0.001 rate`."""
+        of = self.of
+        if len(of.found) < 3 or re.search(r"\w", of.texts[0]) or not of.whole(0) or of.texts[1].strip() != ":":
+            return False
+        behind = [_BEHIND_NUMBER.fullmatch(text) for text in of.texts[2:]]
+        names = [(match["name"].strip(), index) for index, match in enumerate(behind, start=1) if match]
+        if len(names) != len(behind) or not names[-1][0] or not any(has_loss(name) for name, _ in names):
+            return False
+        self.said.step, self.said.counted = 0, True
+        self.said.values = [(name, index) for name, index in names if name and metric_name(name, separated=True)]
+        return True
 
     def _chain(self, first: int, joints: str) -> None:
         """Give one number, or numbers that belong together, a meaning."""
@@ -329,12 +344,20 @@ class _Learner:
         if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
             said.step, said.counted = 0, True
 
+    def _evaluated(self) -> str:
+        """The data of a line whose first value names it and whose others do not: `val Loss: 0.5 Acc: 0.7`."""
+        names = [set(re.split(r"[\W_]+", name.lower())) for name, _ in self.said.values]
+        if not names or any(words & TRAIN for words in names):
+            return ""
+        return next((data_of(word) for word in names[0] & HELD_OUT), "")
+
     def _marked(self, marks: list[_Mark]) -> list[tuple[str, int]]:
         """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so.
 
         Behind `Val - ` or `[Val]` every number is one of the evaluation, whatever it is called.
         """
         named: dict[str, int] = {}
+        about = self._evaluated()
         places = [mark.start for mark in marks]
         losses = False
         for name, index in self.said.values:
@@ -346,6 +369,8 @@ class _Learner:
                 name = f"{name} loss"
             elif mark.data and (measured(name) or mark.titles(name)) and not words & (TRAIN | HELD_OUT):
                 name = f"{mark.data}_{name}"
+            elif about and measured(name) and not words & (TRAIN | HELD_OUT):
+                name = f"{about}_{name}"
             losses = losses or ("loss" in words and bool(words & TRAIN))
             named.setdefault(name, index)  # the first counts: totals and averages come later
         return list(named.items())

@@ -15,7 +15,7 @@ from itertools import chain, islice, pairwise
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
-from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun
+from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun, measured, title_of
 from steadyrun.importers.formats.jsonfile import parsed, row_of
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
@@ -27,8 +27,6 @@ _REPEATED = 3  # a name that is printed this often nowhere in particular is a se
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_TITLE = re.compile(rf"(?:^|[^\w\s])\s*+(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
-_TITLE_ENDS = 80  # characters in which it stands, behind what a logger puts in front
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
@@ -62,7 +60,8 @@ class _Reader:
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
     total: float = -1.0  # how many steps training counts, in an epoch or in all
-    titled: bool = False  # the line above was the title of an evaluation
+    titled: str = ""  # what evaluation a title above is of: `val`, `test`, `dev`
+    under: set[str] = field(default_factory=set)  # names below that title
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
     above: dict[str, str] = field(default_factory=dict)  # fold, seed and so on, as they were printed last
@@ -72,7 +71,7 @@ class _Reader:
         """The rows that are whole after this line."""
         if self.heading and line[:1].isspace() and (match := _FIELD.match(line)):
             value = read(match[2], self.anomalies, f"line {number:,}")
-            self.block.update({} if value is None else {" ".join(match[1].split()): value})
+            self.block.update({} if value is None else self._below_title({" ".join(match[1].split()): value}))
             return
         if self.block:
             yield from self.ended()
@@ -87,7 +86,8 @@ class _Reader:
         plain = normal(line)
         parts = TOKEN.split(plain)
         if len(parts) == 1:
-            self.titled = bool(_TITLE.search(line[-_TITLE_ENDS:]))
+            self.titled = title_of(line)
+            self.under.clear()
             return
         said = self._template(plain, parts)
         if said.above is not None:
@@ -130,11 +130,11 @@ class _Reader:
             self.heading = where
         if not row or self._further_rank(said, texts, number):
             return
-        if self.titled and not where:
-            row = {_held_out(name): value for name, value in row.items()}
+        if where:
+            self.titled = ""
+        row = self._below_title(row)
         if said.record and not where:
             row = {name if _words(name) & _RECORDS else f"best_{name}": value for name, value in row.items()}
-        self.titled = False
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
             placed["epoch"] = self.heading["epoch"]
@@ -143,6 +143,16 @@ class _Reader:
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
         yield from self._drawn(said, {**self.begun, **placed, **row})
+
+    def _below_title(self, row: dict[str, float]) -> dict[str, float]:
+        """Values below `Validation:`, named so; a name that comes again is of something else."""
+        if self.under & row.keys():
+            self.titled = ""
+        if not self.titled:
+            return row
+        self.under |= row.keys()
+        return {f"{self.titled}_{name}" if measured(name) and not _words(name) & (HELD_OUT | TRAIN) else name: value
+                for name, value in row.items()}  # fmt: skip
 
     def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
         """Epoch and step of a line."""
@@ -205,10 +215,6 @@ class _Reader:
 
 def _evaluates(name: str) -> bool:
     return bool(_words(name) & HELD_OUT)
-
-
-def _held_out(name: str) -> str:
-    return f"val_{name}" if has_loss(name) and not _words(name) & (HELD_OUT | TRAIN) else name
 
 
 def _words(name: str) -> set[str]:
@@ -368,13 +374,15 @@ def _sure(lines: list[str]) -> bool:
     return False
 
 
-_COUNT = r"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+_COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY})", re.I
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|"
+        rf"(?<![a-z])(?:reward|return|score|accuracy|acc|train|val|valid|test)\b.{{0,30}}?[\s:=(]{ANY})",
+        re.I,
     ),
     _rows,
     sure=_sure,

@@ -68,6 +68,10 @@ _LONGEST, _MOST_WORDS = 100, 4
 _NOUN_ALIASES = {"l.r.": "lr", "l.r": "lr"}
 
 
+_TITLE = re.compile(rf"(?:^|[^\w\s])\s*+({'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)
+_IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", "stage", "mode", "on", "the", "scores"})
+
+
 def name_of(front: str) -> str:
     """The words in front of a number that may hold its name: those behind whatever ends something else."""
     text, suffix = _parenthesised(_ASIDE.sub("", front).rstrip())
@@ -109,6 +113,21 @@ def _spelled(word: str) -> str | None:
         return known
     parts = [part for part in word.split("_") if part not in _INDEX]
     return _SPELLED.get(parts[0]) if len(parts) == 1 and not parts[0].endswith("s") else None
+
+
+def data_of(word: str) -> str:
+    """What numbers behind a word are about, as their names begin; nothing for training data."""
+    low = word.lower()
+    return "" if low not in HELD_OUT else low if low in ("test", "dev") else "val"
+
+
+def title_of(line: str) -> str:
+    """The data that the lines below a title are about: `Test Error:`, `--- Validation ---`; else nothing."""
+    words = re.findall(r"[^\W\d_]+", line[-_LONGEST:].lower())
+    if words and all(word in _IN_TITLES or word in HELD_OUT for word in words):
+        return next((data_of(word) for word in words if word in HELD_OUT), "")
+    match = _TITLE.search(line[-_LONGEST:])
+    return data_of(match[1]) if match else ""
 
 
 def is_noun(name: str) -> bool:

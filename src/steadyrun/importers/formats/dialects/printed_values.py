@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from steadyrun.importers.formats.dialects.dialect import Lines
+from steadyrun.importers.formats.dialects.other_languages import in_english
 from steadyrun.importers.formats.dialects.printed_names import measured
 from steadyrun.importers.number_text import ANY, unwrapped
 from steadyrun.importers.series_roles import name_of_file
@@ -30,7 +31,7 @@ def plain_values(lines: Lines, path: Path) -> Lines:
     named = about if measured(about) else ""
     held: tuple[int, str] | None = None
     for number, printed in lines:
-        line = unwrapped(printed)
+        line = unwrapped(in_english(printed))
         alone = _ALONE.match(line)
         if held is not None:
             yield (held[0], f"{held[1]} {alone['number']}") if alone else held
