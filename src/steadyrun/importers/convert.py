@@ -95,7 +95,7 @@ def imported(
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
-        if log.failure and not wanted.surely:
+        if log.failure:
             return [_without_steps(log, source, form, wanted, anomalies, target)]
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)

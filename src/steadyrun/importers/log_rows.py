@@ -117,6 +117,7 @@ class Format:
     extra: str = ""  # of steadyrun, where the tracker's own reader is needed
     take: Callable[[Path, list[str], list[str]], list[SourceRun]] | None = None
     """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
+    alone: bool = False  # beside other logs it is not a run: it may be the error output of one of them
 
 
 def packed(rows: Iterable[Row]) -> Iterator[LogRows]:

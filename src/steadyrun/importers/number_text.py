@@ -20,11 +20,14 @@ _WRAPPERS = frozenset({
 })  # fmt: skip
 _WRAPPED = re.compile(  # `tf.Tensor(0.5, shape=(), dtype=float32)`, `tensor([0.5], grad_fn=<MeanBackward0>)`
     rf"(?<![\w.])(?P<type>[A-Za-z_][\w.]*+)\([\s\[(]*+(?P<number>{ANY})[\s\]]*+"
-    r"(?:\)|,\s*+(?![-+.\d\[(])[^()<>]*+(?:(?:\([^()]*+\)|<[^<>]*+>)[^()<>]*+)*+\))"
+    r"(?:\)|,?\s*+$|,\s*+(?![-+.\d\[(])[^()<>]*+(?:(?:\([^()]*+\)|<[^<>]*+>)[^()<>]*+)*+\))"
     rf"|<[^<>]*?\bnumpy=[\s\[]*+(?P<inner>{ANY})[\s\]]*+>",  # `<tf.Tensor: shape=(), dtype=float32, numpy=0.5>`
     re.I,
 )
-_UNIT = re.compile(r"^(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12}|\s\([^()]{1,40}\))")  # also `3.2 (tracked)`
+_UNIT = re.compile(
+    r"^(.*[\d.])\s*+(?:%|[a-zA-Zµ/]{1,12}|\([a-zA-Z ]{1,20}\)|(?:±|\+/-)\s*+[\d.]++(?:[eE][-+]?\d++)?%?)"
+)
+"""What may stand behind a number: a unit, a remark such as `(tracked)`, a deviation."""
 _LONGEST = 10_000  # characters of a number; more are a text, and would be read again and again
 MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
 

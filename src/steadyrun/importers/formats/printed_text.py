@@ -92,5 +92,6 @@ def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> It
 
 
 FORMATS = tuple(
-    Format(dialect.name, dialect.title, partial(_detect, dialect.name), partial(_read, dialect)) for dialect in DIALECTS
+    Format(dialect.name, dialect.title, partial(_detect, dialect.name), partial(_read, dialect), alone=dialect.rowless)
+    for dialect in DIALECTS
 )

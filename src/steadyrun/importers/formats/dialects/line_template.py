@@ -349,7 +349,8 @@ class _Learner:
         names = [set(re.split(r"[\W_]+", name.lower())) for name, _ in self.said.values]
         if not names or any(words & TRAIN for words in names):
             return ""
-        return next((data_of(word) for word in names[0] & HELD_OUT), "")
+        first, _, rest = self.said.values[0][0].partition(" ")
+        return data_of(first) if rest else ""
 
     def _marked(self, marks: list[_Mark]) -> list[tuple[str, int]]:
         """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so.

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
+from math import isfinite
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
@@ -41,7 +42,7 @@ _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
-_RECORDS = frozenset({"best", "lowest", "highest"})
+_RECORDS = frozenset({"best", "lowest", "highest", "min", "max", "minimum", "maximum"})
 
 _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
@@ -135,6 +136,8 @@ class _Reader:
         row = self._below_title(row)
         if said.record and not where:
             row = {name if _words(name) & _RECORDS else f"best_{name}": value for name, value in row.items()}
+        if not all(map(isfinite, row.values())):  # before the first result the best is infinite
+            row = {name: value for name, value in row.items() if isfinite(value) or not _words(name) & _RECORDS}
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
             placed["epoch"] = self.heading["epoch"]
@@ -375,13 +378,14 @@ def _sure(lines: list[str]) -> bool:
 
 
 _COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+_NOUNS = ("reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "error")
+_METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|"
-        rf"(?<![a-z])(?:reward|return|score|accuracy|acc|train|val|valid|test)\b.{{0,30}}?[\s:=(]{ANY})",
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC})",
         re.I,
     ),
     _rows,

@@ -102,4 +102,5 @@ DIALECT = Dialect(
     _rows,
     sure=_sure,
     last_resort=True,
+    rowless=True,
 )
