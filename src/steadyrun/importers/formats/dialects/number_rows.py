@@ -26,7 +26,7 @@ _ROW = re.compile(
 )
 _PREFIX = re.compile(f"^{_LOGGER}")
 _SEPARATOR = re.compile(r"[\s,;|]+")
-_NAMES = re.compile(r"^[^:={}\"'<>\\]*[^\W\d_][^:={}\"'<>\\]*$")
+_NAMES = re.compile(r"^(?=[^:={}\"'<>\\]*+$)[\W\d_]*+\w")
 _COUNTERS = frozenset({"#", "gen", "generation", "round", "game", "t", "n", "no", "no.", "idx", "index", "i"})
 """What counts if it stands in front of a table."""
 _ABOVE = 20  # lines above a row in which its names stand: rules and warnings may come between

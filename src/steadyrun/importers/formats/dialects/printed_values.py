@@ -20,6 +20,7 @@ _OPEN = re.compile(  # what stands between a name and a number that is printed i
     r"(?:(?:Variable|Parameter) containing:|Tensor\(shape=[^\n]{0,200},)?\s*+$",
     re.I,
 )
+_OPEN_ENDS = (":", "=", ",", " ", "loss", "Loss")  # asked first, for it is quick
 _ALONE = re.compile(rf"^[\s\[(]*+(?P<number>{ANY})[\s\])]*+,?\s*+$", re.I)
 _MEASURED = re.compile(r"[.naif]", re.I)  # a fraction or no finite number; a whole number may count anything
 _END = 240  # characters at the end of a line in which its name stands
@@ -41,7 +42,7 @@ def plain_values(lines: Lines, path: Path) -> Lines:
             held = None
         if alone and named and _MEASURED.search(alone["number"]):
             yield number, f"{named}: {alone['number']}"
-        elif not alone and (match := _OPEN.search(line, max(0, len(line) - _END))):
+        elif not alone and line.endswith(_OPEN_ENDS) and (match := _OPEN.search(line, max(0, len(line) - _END))):
             held = (number, line[: match.end("name")])
         else:
             yield number, line

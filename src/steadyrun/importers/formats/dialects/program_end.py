@@ -19,7 +19,9 @@ _KILLED = re.compile(  # what a shell, the C++ runtime and Slurm print
     r"|^terminate called after throwing an instance of '(?P<thrown>[^']++)'"
     r"|^slurmstepd: error: (?=[^\n]{0,200}?(?:(?P<limit>DUE TO TIME LIMIT)|(?P<memory>oom[-_]kill|Out Of Memory)))"
 )
-_RAISED = re.compile(r"(?P<type>(?:\w++\.)*+(?=[A-Z_]\w*[a-z])\w++)(?: \([^()]*\))?(?::\s*+(?P<message>.*+))?$")
+_RAISED = re.compile(
+    r"^(?P<type>(?:\w{1,80}\.){0,12}(?=[A-Z_]\w{0,80}?[a-z])\w{1,80})(?: \([^()]{0,80}\))?(?::\s*+(?P<message>.*+))?$"
+)
 _FRAME = re.compile(r'^\s*+File "(?P<file>[^"]++)", line (?P<line>\d++)(?:, in (?P<function>.++))?$')
 _WRAPPERS = frozenset({"ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"})
 _LONGEST = 500  # lines of a traceback, and characters of a message, as in a recorded run
