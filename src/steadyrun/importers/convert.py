@@ -96,6 +96,8 @@ def imported(
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
+        if log.failure:
+            return [_without_steps(log, source, form, wanted, anomalies, target)]
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
     if likely := likely_roles(mapped, ahead, source):
@@ -122,6 +124,20 @@ def imported(
             if run.builder is not None and outcome.path is not None:
                 put(run.builder.root, outcome.path)
     return outcomes
+
+
+def _without_steps(
+    log: Log, source: Path, form: str, wanted: Request, anomalies: Anomalies, target: Path | None
+) -> Imported:
+    """The run of a program that ended before its first step: it holds how the program ended."""
+    run = _Run(1, Mapped.of((), log, {}, anomalies), "step", None)
+    if target is not None:
+        with staged(target) as stage:
+            builder = _Builder(stage / "1")
+            builder.begin(None)
+            builder.close(_manifest(log, source, form, run, 1, anomalies, wanted))
+            put(builder.root, target)
+    return Imported(source.name, form, source, {}, run.unit, [], anomalies.lines(), 1, target)
 
 
 def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
@@ -320,13 +336,14 @@ class _Builder:
     def write(self, placed: Placed, columns: dict[str, pa.Array]) -> None:
         first = int(placed.steps.min())
         if self.writer is None or placed.resumes:
-            self._begin(first)
+            self.begin(first)
         assert self.writer is not None
         self.writer.write("steps", placed.steps, placed.times, columns)
         end = int(placed.steps.max())
         self.last = end if self.last is None else max(self.last, end)
 
-    def _begin(self, first: int) -> None:
+    def begin(self, first: int | None) -> None:
+        """Begin an attempt at a step; at none if the program made none."""
         before = self.last
         if self.writer is not None:
             self.writer.close()
@@ -372,6 +389,7 @@ def _manifest(
     return {
         "schema": SCHEMA,
         "state": "imported",
+        **({"failure": log.failure} if log.failure and run.number == runs else {}),
         "config": {**log.declared, **wanted.declared},
         "imported": {
             "format": form,

@@ -19,7 +19,7 @@ ENDS = re.compile(r"\r\n|\n|\r")
 HEAD = 2**18
 _TABLES = {".csv", ".tsv"}
 _SAYS_NOTHING = re.compile(r"(?:[a-z]|col|column|var|field|f|unnamed:?)?[ _]?\d+", re.I)
-_SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
+SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
 _WHOLE = "\x1f"  # between the cells of a table of one column, whose numbers may have commas in them
 
@@ -102,9 +102,9 @@ def _spoken(table: Layout | None, data: list[str], path: Path) -> Layout | None:
 
 def _below_other_lines(lines: list[str]) -> Layout | None:
     """The layout of a table below a few lines of something else: a line of names, then only rows of numbers."""
-    filled = [at for at, line in enumerate(lines) if line.strip()][: _MOST_ABOVE + _SAMPLE]
+    filled = [at for at, line in enumerate(lines) if line.strip()][: _MOST_ABOVE + SAMPLE]
     for nth, at in enumerate(filled[1 : _MOST_ABOVE + 1], start=1):
-        below = [lines[row] for row in filled[nth + 1 : nth + _SAMPLE]]
+        below = [lines[row] for row in filled[nth + 1 : nth + SAMPLE]]
         mark = _mark([lines[at], *below])
         header = cells(lines[at], mark) if mark else []
         rows = [cells(line, mark) for line in below[:-1]] if mark else []
@@ -118,7 +118,7 @@ def _below_other_lines(lines: list[str]) -> Layout | None:
 def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | None:
     """The layout of numbers alone: what counts is the step, and a file named after a series begins with that."""
     named = role_of_file(path) is not None
-    rows = [[_plain_number(cell) for cell in cells(line, mark)] for line in data[:_SAMPLE]]
+    rows = [[_plain_number(cell) for cell in cells(line, mark)] for line in data[:SAMPLE]]
     if len(rows) < _FEWEST or not (named or path.suffix.lower() in _TABLES):
         return None
     if any(value is None or len(row) != len(rows[0]) for row in rows[:-1] for value in row):
@@ -135,7 +135,7 @@ def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | No
 
 def _one_column(data: list[str], path: Path) -> Layout | None:
     """The layout of a single column, below its name or without one; `above` counts from the first line of data."""
-    below = [_plain_number(line) for line in data[1:_SAMPLE]]
+    below = [_plain_number(line) for line in data[1:SAMPLE]]
     if len(below) < _FEWEST - 1 or None in below[:-1]:
         return None
     if _plain_number(data[0]) is not None:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
-from steadyrun.importers.clean_lines import decoded, encoding_of, head
+from steadyrun.importers.clean_lines import decoded, encoding_of, head, is_whole
 from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.table_columns import EVALUATIONS, SPLITS, Labels, held_out_name, label_columns
-from steadyrun.importers.formats.table_layout import ENDS, HEAD, Layout, cells, has_names, unique
+from steadyrun.importers.formats.table_layout import ENDS, HEAD, SAMPLE, Layout, cells, has_names, unique
 from steadyrun.importers.log_rows import WIDEST, Anomalies, LogRows
 from steadyrun.importers.series_roles import RUN_COUNT, STARTS
 
@@ -214,10 +214,12 @@ class _Text:
 
 
 def _ended(path: Path) -> bool:
-    """Whether the last line is whole: it has an end, or its last cell closes with a quote."""
+    """Whether the last line is whole: it has an end, or nothing is missing in it."""
     with path.open("rb") as file:
         file.seek(-min(_TAIL, path.stat().st_size), 2)
-        return file.read().rstrip(b"\0")[-1:] in {b"\n", b"\r", b'"', b""}
+        tail = file.read().rstrip(b"\0")
+    *before, last = ENDS.split(decoded(tail))
+    return not last or is_whole(last, before[-SAMPLE:])
 
 
 def _without_last_cell(block: LogRows, name: str, anomalies: Anomalies) -> LogRows:
