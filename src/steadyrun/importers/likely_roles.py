@@ -47,7 +47,7 @@ def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str
     if set(names) >= _MONITOR:
         return {SCORE: "r"}
     about = role_of_file(source)
-    unnamed = [name for name in names if not better(name)]
+    unnamed = [name for name in names if better(name) != HIGHER]
     if about is not None and names == unnamed[:1] and not set(names) & set(mapped.roles.values()):
         return {about: names[0]}
     return _by_course(unnamed, packs)
