@@ -3,7 +3,9 @@
 Each measurement is a process of its own that trains one workload bare, or with everything at its default: `record`,
 `watch` with `loss_fn`, the monitor, capture, the batch and losses per class handed to `run.step`. Bare and recorded
 processes take turns, and the median of each counts. The steps from the 21st on count for the ratio and the longest
-step; the wall time of all steps together, not the median, is the ratio, so a hiccup counts.
+step; the wall time of all steps together, not the median, is the ratio, so a hiccup counts. `cpu_ratio` is that of the
+processor time of the same steps, all threads together: on a machine that others use it is the one to look at. What the
+monitor's process took is `children_cpu_s`.
 
     python benchmarks/cost.py gpt124m --steps 1000 --rounds 3              (needs CUDA)
     python benchmarks/cost.py gpt124m --compiled --steps 1000 --rounds 3   (needs CUDA)
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -203,7 +206,7 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
     program = build(name, compiled=compiled)
     cuda = torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        began, started = time.perf_counter(), time.process_time()
         run = watched = None
         after: Callable[[int, Any], None] = lambda _step, _loss: None  # noqa: E731
         if way in ("everything", "probes"):
@@ -219,23 +222,31 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
             after = _wandb(program, folder)
         starting = time.perf_counter() - began
         clock = DeviceClock() if cuda else Clock()
+        worked = 0.0
         for number in range(steps):
-            if cuda and number == _FIRST:
-                torch.cuda.synchronize()
-                torch.cuda.reset_peak_memory_stats()
+            if number == _FIRST:
+                worked = time.process_time()
+                if cuda:
+                    torch.cuda.synchronize()
+                    torch.cuda.reset_peak_memory_stats()
             loss = program.step(run)
             after(number, loss)
             clock.tick()
+        worked = time.process_time() - worked
         times = clock.times()
         trained = time.perf_counter()
         if run is not None:
             run.close()
         closing = time.perf_counter() - trained
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     counted = times[_FIRST:]
     return {
         "way": way,
         "all_s": starting + sum(times) + closing,  # imports of steadyrun included
         "seconds": sum(counted),
+        "cpu_s": worked,
+        "all_cpu_s": time.process_time() - started,
+        "children_cpu_s": children.ru_utime + children.ru_stime,
         "median_ms": 1e3 * statistics.median(counted),
         "longest": sorted(((1e3 * t, n + _FIRST) for n, t in enumerate(counted)), reverse=True)[:5],
         "watch_s": watched or 0.0,
@@ -270,12 +281,14 @@ def _wandb(program: Any, folder: str) -> Callable[[int, Any], None]:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Processes in turns; the medians of their numbers."""
     results: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
+    # Programs are compiled once for all runs of a user; without this they would be in every process.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for _ in range(options.rounds):
         for way in results:
             command = [sys.executable, __file__, options.workload, "--one", way, "--steps", str(options.steps)]
             command += ["--threads", str(options.threads)] if options.threads else []
             command += ["--compiled"] if options.compiled else []
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
                 print(json.dumps({"way": way, "failed": done.stderr.strip().splitlines()[-1:]}), flush=True)
                 continue
@@ -298,10 +311,13 @@ def _beside(bare: list[dict[str, Any]], given: list[dict[str, Any]]) -> dict[str
     return {
         "ratio": round(middle(given, "seconds") / middle(bare, "seconds"), 4),
         "ratios": [round(row["seconds"] / middle(bare, "seconds"), 4) for row in given],
+        "cpu_ratio": round(middle(given, "cpu_s") / middle(bare, "cpu_s"), 4),
         "median_step": round(middle(given, "median_ms") / middle(bare, "median_ms"), 4),
         "longest_over_median": round(statistics.median(t for t, _ in longest) / middle(given, "median_ms"), 2),
         "longest_at": [number for _, number in longest],
         "more_seconds_in_all": round(middle(given, "all_s") - middle(bare, "all_s"), 3),
+        "more_cpu_seconds_in_all": round(middle(given, "all_cpu_s") - middle(bare, "all_cpu_s"), 3),
+        "children_cpu_s": round(middle(given, "children_cpu_s"), 3),
         "more_gpu_mib": round(middle(given, "gpu_mib") - middle(bare, "gpu_mib"), 1),
         "more_process_mib": round(middle(given, "process_mib") - middle(bare, "process_mib"), 1),
         "watch_s": round(middle(given, "watch_s"), 3),

@@ -33,6 +33,7 @@ from steadyrun.report.report import Report
 PAGE = Path(__file__).with_suffix(".md")
 MARK = "<!-- written by reallogs.py --page -->"
 WORST = ("fault", "suspect", "cannot-tell", "healthy")
+GIVEN_UP = 5
 ROLES = {"loss": "loss", "val_loss": "val_loss", "lr": "lr/0", "grad_norm": "grad_norm"}
 
 
@@ -69,8 +70,16 @@ def found(folder: Path) -> Found:
             wrong = ("not read",) if label.get("runs", 1) else ()  # a program that ended before its first step
             return Found(folder.name, label, "not read", why, wrong)
         reports = [steadyrun.check(run) for run in runs]
-        report = min(reports, key=lambda each: WORST.index(each.verdict))
+        counted = [each for run, each in zip(runs, reports, strict=True) if not _given_up(run, each)] or reports
+        report = min(counted, key=lambda each: WORST.index(each.verdict))
         return Found(folder.name, label, report.verdict, _answer(report), tuple(_misread(runs, label)))
+
+
+def _given_up(run: Path, report: Report) -> bool:
+    """Whether a run is a start of a few points, which the exit code of `check` passes over as well."""
+    view = steadyrun.open_run(run)
+    longest = max((len(view.series(name).values) for name in view.names()), default=0)
+    return report.verdict == "cannot-tell" and longest < GIVEN_UP
 
 
 def _answer(report: Report) -> str:
@@ -80,9 +89,10 @@ def _answer(report: Report) -> str:
 
 def _misread(runs: list[Path], label: dict[str, Any]) -> Iterator[str]:
     wanted = int(label.get("runs", 1))
-    if len(runs) != wanted:
-        yield f"{len(runs)} runs for {wanted}"
     views = [steadyrun.open_run(run) for run in runs]
+    trained = sum(bool(view.names()) for view in views)  # a program may end before its first step
+    if trained != wanted:
+        yield f"{trained} runs for {wanted}"
     names = dict.fromkeys(name for view in views for name in view.names())
     for name, facts in label.get("series", {}).items():
         candidates = [ROLES[name]] if name in ROLES else list(names)

@@ -265,10 +265,11 @@ import sys, torch
 sys.path.insert(0, {folder!r})
 from incident_programs import cnn
 import safetensors.torch as safe
-real = safe.save_file
+real, paths = safe.save_file, []
 def slow(tensors, path):
     real(tensors, path)
-    if "step-0000040" in str(path):
+    paths.append(path)
+    if len(paths) == 3:
         print("writing", flush=True)
         import time; time.sleep(600)
 safe.save_file = slow
@@ -286,12 +287,13 @@ def test_killed_while_a_checkpoint_is_written_the_one_before_stays(tmp_path: Pat
         assert process.stdout.readline() == "writing\n"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    kept = sorted(path.name for path in (tmp_path / "run/incidents/rolling").glob("step-*.json"))
-    assert kept == ["step-0000000.json", "step-0000020.json"]
+    kept = sorted((tmp_path / "run/incidents/rolling").glob("step-*.json"))
+    assert [path.name for path in kept[:1]] == ["step-0000000.json"]
+    assert len(kept) == 2
     from steadyrun.program import tensor_files
 
-    content, tensors = tensor_files.load(tmp_path / "run/incidents/rolling/step-0000020")
-    assert content["step"] == 20
+    content, tensors = tensor_files.load(kept[1].with_suffix(""))
+    assert content["step"] >= 20, "later if a checkpoint took longer to write than 20 steps"
     assert any(name.startswith("optimizers.0.state") for name in tensors)
 
 

@@ -53,16 +53,16 @@ def test_a_token_never_seen_before_is_named(tmp_path: Path) -> None:
 
 def test_counts_leave_out_what_is_no_token() -> None:
     counts = TokenCounts(Words())
-    counts.add(torch.tensor([[1, 1, -100, 40, 99]]))
+    counts.add(pack(torch.tensor([[1, 1, -100, 40, 99]])))
     assert counts.before()[1] == 2
     assert sum(counts.before()) == 3
 
 
 def test_the_tokens_of_the_batch_itself_do_not_count_as_seen() -> None:
     counts = TokenCounts(Words())
-    counts.add(torch.full((4, 50), 2))
+    counts.add(pack(torch.full((4, 50), 2)))
     batch = torch.full((2, 5), 7)
-    counts.add(batch)
+    counts.add(pack(batch))
     described = describe(pack({"ids": batch}), counts, counts.before(), own=1)
     assert described["unusual_tokens"][0]["before"] == 0
 

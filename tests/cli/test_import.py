@@ -290,16 +290,29 @@ def test_import_log_in_python(tmp_path: Path) -> None:
 
 
 def test_check_reads_a_log_as_import_does() -> None:
-    Path("odd.txt").write_text("ce;n\n" + "".join(f"{loss:.4f};{step}\n" for step, loss in CURVE))
+    Path("odd.txt").write_text("own;n\n" + "".join(f"{loss:.4f};{step}\n" for step, loss in CURVE))
     without = typed("check", "odd.txt", "--format", "csv")
     assert without.exit_code == 3
     assert "--map loss=NAME" in without.stderr
-    given = ["--format", "csv", "--map", "loss=ce", "--map", "step=n", "--declare", "vocab_size=50257"]
+    given = ["--format", "csv", "--map", "loss=own", "--map", "step=n", "--declare", "vocab_size=50257"]
     checked = typed("check", "odd.txt", "--json", *given)
     assert typed("import", "odd.txt", "--name", "odd", *given).exit_code == 0
     imported = json.loads(typed("check", "experiments/odd", "--json").stdout)
     assert json.loads(checked.stdout)["walk"] == imported["walk"]
     assert "50257" in json.dumps(imported["walk"])
+
+
+def test_a_score_can_be_named() -> None:
+    """What has to rise: its own name says nothing, so that `check` advises the role."""
+    Path("game.csv").write_text("episode,score,own\n" + "".join(f"{at},3,{at % 7 + at / 5}\n" for at in range(200)))
+    Path("plain.csv").write_text("episode,own\n" + "".join(f"{at},{at % 7 + at / 5}\n" for at in range(200)))
+    without = typed("check", "plain.csv")
+    assert (without.exit_code, "--map score=NAME" in without.stdout) == (3, True)
+    assert typed("check", "plain.csv", "--map", "score=own").exit_code == 0
+    run = steadyrun.import_log("game.csv", "run", map={"score": "own"})
+    assert run.series("score").values[-1] == pytest.approx(199 % 7 + 199 / 5)
+    assert set(run.names()) == {"score", "logged/score"}
+    shutil.rmtree("run")
 
 
 @pytest.mark.parametrize(("given", "said"), [

@@ -45,6 +45,16 @@ def test_every_run_is_listed_and_the_worst_decides() -> None:
     assert sorted(Path().iterdir()) == [Path("train.log")]
 
 
+def test_a_start_that_was_given_up_decides_nothing() -> None:
+    """It is listed; the exit code is that of the runs that can be judged, if there are any."""
+    Path("train.log").write_text(rows(HEALTHY[:3]) + rows(HEALTHY))
+    result = typed("check", "train.log")
+    assert result.exit_code == 0
+    assert "train.log: 2 runs" in result.stdout
+    Path("train.log").write_text(rows(HEALTHY[:3]) + rows(BROKEN))
+    assert typed("check", "train.log").exit_code == 1
+
+
 def test_one_run_is_shown_as_if_it_were_alone() -> None:
     Path("second.log").write_text(rows(BROKEN))
     chosen, alone = typed("check", "train.log", "--run", "2", "--json"), typed("check", "second.log", "--json")

@@ -23,10 +23,12 @@ def packed(lines: list[Line]) -> LogRows:
     return LogRows(len(lines), {name: pa.array(values, pa.float64()) for name, values in columns.items()})
 
 
-def placed(packs: list[list[Line]], roles: dict[str, str] = ROLES) -> tuple[list[tuple[int, int]], Axis]:
+def placed(
+    packs: list[list[Line]], roles: dict[str, str] = ROLES, axis: Axis | None = None
+) -> tuple[list[tuple[int, int]], Axis]:
     """(attempt, step) of every row, in the order of the log; another run begins with the next hundred of attempts."""
     rows = [packed(lines) for lines in packs]
-    axis = Axis.of(rows, roles, Anomalies())
+    axis = axis or Axis.of(rows, roles, Anomalies())
     found: list[tuple[int, int]] = []
     attempt = 1
     for each in rows:
@@ -57,6 +59,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
         changes: dict[int, tuple[int, float]] = {}
         guides = [place for place, line in enumerate(lines) if line[2]]
         before_row = 0
+        long = len(guides) >= FEWEST_POINTS * (1 + falls([last, *(counts[place] for place in guides)]))
         for number, place in enumerate(guides):
             now, epoch = counts[place], lines[place][1]
             first = first or (now, epoch)
@@ -69,7 +72,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                     changes[row] = (attempt, offset)
                 elif (
                     later <= last
-                    and seen >= FEWEST_POINTS
+                    and seen >= (1 if long or (epoch is not None and last_epoch is not None) else FEWEST_POINTS)
                     and near_start(first, last, last_epoch, now, epoch, offsets)
                     and not taking_turns(counts, guides[number:], last, gap, bool(offsets))
                 ):
@@ -89,6 +92,11 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                 attempt_here, offset_here = changes[place]
             found.append((attempt_here, round(count + offset_here)))
     return found
+
+
+def falls(along: list[float | None]) -> int:
+    """How often counts go back; the first is that before the pack."""
+    return sum(before is not None and now is not None and now < before for before, now in pairwise(along))
 
 
 def near_start(
@@ -121,7 +129,7 @@ lines = st.tuples(counts, epochs, st.booleans())
 @given(st.lists(st.lists(lines, min_size=1, max_size=12), min_size=1, max_size=3))
 @settings(max_examples=400)
 def test_any_log_is_placed_as_the_twin_does(packs: list[list[Line]]) -> None:
-    assert placed(packs)[0] == slow(packs)
+    assert placed(packs, axis=Axis(ROLES, Anomalies(), ("loss",)))[0] == slow(packs)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 29))
@@ -167,6 +175,13 @@ def test_whole_epochs_stand_for_steps() -> None:
     assert (found, axis.unit) == ([(1, 1), (1, 2), (1, 3)], "epoch")
 
 
+def test_a_run_of_one_epoch_before_another() -> None:
+    log: list[Line] = [(None, float(epoch), True) for part in ((0,), range(8), range(8)) for epoch in part]
+    found, axis = placed([log], NO_STEPS)
+    assert axis.unit == "epoch"
+    assert Counter(attempt // 100 for attempt, _ in found) == {0: 1, 1: 8, 2: 8}
+
+
 @pytest.mark.parametrize("epochs_seen", [(0.1, 0.2, 0.2, 0.3), (1.0, 1.0, 1.0, 2.0)])
 def test_fractions_and_repeated_epochs_are_counted_by_points(epochs_seen: tuple[float, ...]) -> None:
     log: list[Line] = [(None, epoch, True) for epoch in epochs_seen]
@@ -210,11 +225,12 @@ def runs(log: list[Line], cut: int | None = None) -> list[int]:
     (steps(range(500), range(30, 400)), [870]),  # a checkpoint
     (steps(range(500), range(450, 600)), [650]),
     (steps(range(500), range(250, 600)), [850]),
-    (steps(range(1, 4), range(1, 50)), [52]),  # a start that was given up at once
+    (steps(range(1, 4), range(1, 50)), [3, 49]),  # a start that was given up at once
+    (steps(range(20, 21), range(50), range(2)), [1, 50, 2]),
 ])  # fmt: skip
 def test_a_fall_to_the_start_begins_another_run(log: list[Line], sizes: list[int]) -> None:
     assert runs(log) == sizes
-    for cut in (1, sizes[0] - 1, sizes[0], sizes[0] + 1):
+    for cut in (1, sizes[0] - 1, sizes[0], sizes[0] + 1 if sizes[0] > FEWEST_POINTS else 0):
         assert runs(log, cut) == sizes
 
 
@@ -233,6 +249,14 @@ def test_epochs_decide_how_far_back_a_log_goes() -> None:
     found, axis = placed([epochs(1, 2, 3, 4, 3, 4)])
     assert axis.runs == 1
     assert [step for attempt, step in found if attempt == 2] == list(range(200, 400, 10))
+
+
+def test_short_starts_within_a_named_epoch_are_runs() -> None:
+    """The same two counts in the same epoch: no epoch begins, so the program was started again."""
+    starts: list[Line] = [(float(step), 0.0, True) for _ in range(3) for step in (1000, 2000)]
+    assert runs(starts) == [2, 2, 2]
+    unnamed: list[Line] = [(step, None, True) for step, _, _ in starts]
+    assert runs(unnamed) == [6]
 
 
 def test_epochs_of_known_length_are_counted_through() -> None:
@@ -273,6 +297,30 @@ def test_steps_that_collide_are_no_axis() -> None:
     assert axis.place(other)[0].steps.tolist() == list(range(100))
     twice = table(step=[float(place // 4) for place in range(100)], loss=[float(place // 4) for place in range(100)])
     assert Axis.of([twice], ROLES, Anomalies()).unit == "step"  # the same loss printed by every process
+
+
+LENGTHS = [20.0 + 7919 * place * place % 83 for place in range(120)]  # of episodes: up and down, in no order
+
+
+def test_what_goes_up_and_down_counts_no_steps() -> None:
+    episodes = [float(place + 1) for place in range(120)]
+    roles = {"step": "steps", "loss": "loss"}
+    both = table(episode=episodes, steps=LENGTHS, loss=[3.0 - place / 100 for place in range(120)])
+    axis = Axis.of([both], roles, Anomalies())
+    (part,) = axis.place(both)
+    assert (axis.roles["step"], part.steps.tolist()) == ("episode", list(range(1, 121)))
+    assert axis.anomalies.lines() == ["'steps' goes up and down: steps are read from 'episode'"]
+    alone = table(steps=LENGTHS, loss=[3.0 - place / 100 for place in range(120)])
+    axis = Axis.of([alone], roles, Anomalies())
+    assert (axis.unit, "step" in axis.roles, len(axis.place(alone))) == ("point", False, 1)
+
+
+def test_a_counter_that_counts_on_goes_before_one_that_starts_over() -> None:
+    within = [float(batch) for _ in range(6) for batch in range(20)]
+    rows = table(step=within, total_steps=[float(place) for place in range(120)], loss=[2.0] * 120)
+    assert Axis.of([rows], ROLES, Anomalies()).roles["step"] == "total_steps"
+    rows = table(step=within, loss=[2.0] * 120)
+    assert Axis.of([rows], ROLES, Anomalies()).roles["step"] == "step"
 
 
 def test_validation_by_epoch_meets_training_by_step() -> None:

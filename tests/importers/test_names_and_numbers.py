@@ -7,6 +7,7 @@ import math
 import random
 import string
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from test_dialects import CASES
 
 from steadyrun.importers.formats.dialects import names_and_numbers
 from steadyrun.importers.formats.dialects.printed_names import count_word, metric_name
+from steadyrun.importers.formats.dialects.printed_values import plain_values
 from steadyrun.importers.log_rows import Anomalies, Log
 from steadyrun.importers.series_roles import EPOCH_LENGTH
 
@@ -23,7 +25,8 @@ Rows = list[dict[str, float]]
 
 def read(text: str, anomalies: Anomalies | None = None) -> Rows:
     lines: Iterable[tuple[int, str]] = enumerate(text.splitlines(), start=1)
-    rows = names_and_numbers.DIALECT.rows(iter(lines), anomalies or Anomalies(), Log(iter(())))
+    printed = plain_values(iter(lines), Path("train.log"))
+    rows = names_and_numbers.DIALECT.rows(printed, anomalies or Anomalies(), Log(iter(())))
     return [dict(row) for row in rows]
 
 
@@ -98,7 +101,7 @@ SAID: dict[str, tuple[str, Rows]] = {
     ),
     "flair": (
         "2021-01-01 10:00:00,000 epoch 1 - iter 5/50 - loss 2.81 - samples/sec: 300.10 - lr: 0.1\n2021-01-01 10:00:01,000 DEV : loss 0.53\n",
-        [{"epoch": 1, "step": 5, "loss": 2.81, "lr": 0.1}, {"val_loss": 0.53}],
+        [{"epoch": 1, "step": 5, "loss": 2.81, "lr": 0.1}, {"dev_loss": 0.53}],
     ),
     "loguru": ("2024-01-01 10:00:00.000 | INFO     | __main__:train:120 - Step 10 | loss=3.2\n", [{"step": 10, "loss": 3.2}]),
     "tensors": ("epoch: 2 loss: tensor(2.5, device='cuda:0', grad_fn=<NllLossBackward0>)\n", [{"epoch": 2, "loss": 2.5}]),

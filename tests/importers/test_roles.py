@@ -14,24 +14,29 @@ KNOWN = {
         "loss/train/total", "metrics/train/LanguageCrossEntropy", "train/CrossEntropyLoss", "lm loss", "nll_loss",
         "reduced_train_loss", "train_inner/loss", "epoch_loss", "avg_loss", "train/cross_entropy", "total_loss",
         "loss_metrics/global_avg_loss", "train/total_loss", "Training Loss", "train-loss", "batch_loss", "running_loss",
+        "Loss (avg)", "train loss/epoch", "Tr.Loss", "trn_loss", "trainloss", "CrossEntropy", "mean_squared_error", "MSELoss",
+        "BCEWithLogitsLoss", "train_nll", "CE", "xent", "negative log likelihood", "loss_value", "Loss value", "nelbo",
+        "perte", "Verlust", "pérdida", "perda_treino", "训练损失", "損失", "학습 손실", "训练损失值",
     ],
     "val_loss": [
         "val_loss", "valid_loss", "Validation Loss", "eval_loss", "eval/loss", "val/loss_epoch", "Loss/val", "dev_loss",
         "lm loss validation", "metrics/eval/LanguageCrossEntropy", "eval_g0_loss", "eval/c4_en/loss", "valid_nll_loss",
         "validation/CrossEntropyLoss", "val_Average loss", "test_loss", "loss/val_loss", "epoch_val_loss",
-        "val_loss/dataloader_idx_0", "valid loss",
+        "val_loss/dataloader_idx_0", "valid loss", "vloss", "valLoss", "dev loss", "testloss", "val_mse", "验证损失",
+        "perte_validation", "검증 손실",
     ],
     "lr": [
         "lr", "learning_rate", "learning rate", "Learning-Rate", "train/learning_rate", "lr/pg0", "lr-AdamW", "lr-Adam/pg1",
         "lr-DecoupledAdamW/group0", "optim/learning_rate_group0", "optim0_lr0", "x/lr0", "current_lr", "optim/lr",
+        "learning_rates", "学习率", "학습률",
     ],
     "grad_norm": [
         "grad_norm", "gradient_norm", "grad norm", "train/grad_norm", "gnorm", "train/global_grad_norm", "grad/norm/total",
         "optim/total_grad_norm", "l2_norm/grad/global", "grad_2.0_norm_total", "norm",
     ],
     "loss_scale": ["loss_scale", "loss-scale", "loss scale", "train/loss_scale", "amp_scaler"],
-    "step": ["step", "global_step", "trainer/global_step", "iteration", "Step", "_step", "num_updates", "current_steps"],
-    "epoch": ["epoch", "Epoch", "train/epoch"],
+    "step": ["step", "global_step", "trainer/global_step", "iteration", "Step", "_step", "num_updates", "current_steps", "episode", "frame", "batch"],
+    "epoch": ["epoch", "Epoch", "train/epoch", "轮次", "época"],
     "time": ["_timestamp", "Wall time", "time"],
 }  # fmt: skip
 
@@ -42,6 +47,7 @@ NONE = [
     "value_loss", "policy/entropy", "time_per_step", "steps_per_second", "samples_per_epoch", "val_loss_min", "num-zeros",
     "rewards/margins", "load_balancing_loss", "loss_weight", "entropy", "eval_best_loss", "norm_edit_dis", "mse_scale",
     "epoch_time", "eval/reg/loss", "val_aux_loss", "physics_loss", "weight_norm", "loss vs samples", "train_loss_std",
+    "loss1", "mae", "error", "train", "L", "elbo",
 ]  # fmt: skip
 
 
@@ -83,7 +89,7 @@ def test_what_is_given_goes_first_and_is_taken_once() -> None:
 
 def test_every_role_but_the_axes_is_a_series() -> None:
     for role in ROLES:
-        if role not in {"step", "epoch", "time"}:
+        if role not in {"step", "epoch", "time", "score"}:  # a score is a series of the user's own
             assert entry_for("lr/0" if role == "lr" else role) is not None
 
 

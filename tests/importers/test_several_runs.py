@@ -9,7 +9,7 @@ import pytest
 
 from steadyrun.importers.convert import Imported, Request
 from steadyrun.importers.formats.dialects.joined_rows import separate
-from steadyrun.importers.import_log import import_runs
+from steadyrun.importers.import_log import import_place, import_runs
 from steadyrun.importers.log_files import places
 
 
@@ -18,11 +18,12 @@ def runs(path: Path) -> list[Imported]:
     return import_runs(place, None, Request())
 
 
-def points(path: Path, text: str, series: str = "loss") -> list[list[tuple[str, int, int | None, int | None]]]:
-    """For each run: name in the log, points, first and last step of a series."""
+def points(path: Path, text: str, *series: str) -> list[list[tuple[str, int, int | None, int | None]]]:
+    """For each run: name in the log, points, first and last step of some series."""
     path.write_text(text)
+    wanted = series or ("loss",)
     return [
-        [(each.source, each.points, each.first, each.last) for each in run.series if each.name == series]
+        [(each.source, each.points, each.first, each.last) for each in run.series if each.name in wanted]
         for run in runs(path)
     ]
 
@@ -62,6 +63,53 @@ def test_a_stage_that_counts_on_is_the_same_run(tmp_path: Path) -> None:
     rows = [{"stage": epoch // 10, "epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 31)]
     found = points(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert found == [[("loss", 30, 1, 30)]]
+
+
+def losses(*epochs: int) -> list[tuple[int, str]]:
+    return [(epoch, f"{2 / (epoch + 1):.4f}") for epoch in epochs]
+
+
+@pytest.mark.parametrize("label", ["phase", "model", "fold", "stage"])
+def test_labels_in_words_are_runs(label: str, tmp_path: Path) -> None:
+    """Each begins where it likes: at the start, behind the last one, or in the middle of its own training."""
+    parts = {"warm": range(1, 11), "main": range(1, 16), "end": range(11, 21), "warm again": range(40, 50)}
+    text = f"{label},epoch,loss\n"
+    text += "".join(f"{name},{epoch},{loss}\n" for name, epochs in parts.items() for epoch, loss in losses(*epochs))
+    assert [count for [(_, count, _, _)] in points(tmp_path / "a.csv", text)] == [10, 15, 10, 10]
+
+
+def test_words_that_count_on_are_one_run(tmp_path: Path) -> None:
+    text = "stage,epoch,loss\n" + "".join(
+        f"{'warm' if e < 9 else 'main'},{e},{loss}\n" for e, loss in losses(*range(30))
+    )
+    assert points(tmp_path / "a.csv", text) == [[("loss", 30, 0, 29)]]
+
+
+def by_place(path: Path) -> dict[str, dict[str, int]]:
+    found = {place.name: import_place(place, None, {}, {}) for place in places(path)}
+    return {name: {each.name: each.points for each in run.series} for name, run in found.items()}
+
+
+def test_folds_that_take_turns_are_runs(tmp_path: Path) -> None:
+    text = "epoch,fold,loss\n" + "".join(f"{e},{fold},{loss}\n" for e, loss in losses(*range(20)) for fold in (1, 2, 3))
+    (tmp_path / "a.csv").write_text(text)
+    assert by_place(tmp_path / "a.csv") == {f"fold-{fold}": {"loss": 20, "fold": 20} for fold in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("name", ["loss_fold{}", "fold_{}/loss", "Seed {} loss", "seed{}"])
+def test_columns_of_several_runs(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loss.csv").write_text(
+        f"epoch,{name.format(1)},{name.format(2)}\n" + "".join(f"{e},{loss},{loss}\n" for e, loss in losses(*range(9)))
+    )
+    assert list(by_place(tmp_path / "loss.csv").values()) == [{"loss": 9}] * 2
+
+
+@pytest.mark.parametrize("column", ["phase", "split", "stage", "mode", "dataset", "type", "partition"])
+@pytest.mark.parametrize("words", [("train", "val"), ("Train", "Test"), ("training", "validation")])
+def test_rows_of_training_and_validation(column: str, words: tuple[str, str], tmp_path: Path) -> None:
+    text = f"{column},epoch,loss,acc\n"
+    text += "".join(f"{word},{e},{loss},0.5\n" for e, loss in losses(*range(9)) for word in words)
+    assert points(tmp_path / "a.csv", text, "loss", "val_loss") == [[("loss", 9, 0, 8), ("val_loss", 9, 0, 8)]]
 
 
 BANNER = "================ Training Loss (Fri May 2{} 15:43:51 2021) ================\n"

@@ -12,6 +12,7 @@ LOGS = Path(__file__).parents[2].parent / "shared" / "reallogs"
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="the collection of real logs is not beside this checkout")
 
 HEALTHY = [
+    "deepspeed-chat-sft-opt1.3b/opt-1.3b-globalBatchSize128.log",
     "hf-eagle-star-gradspike/trainer_state.json",
     "hf-mistral-translator/trainer_state.json",
     "lightning-aos-valspike/version_2_metrics.csv",
@@ -33,7 +34,6 @@ CANNOT_TELL = [
     "bigscience-13b-spike/tr1-13B.megatron.log",
     "bloom176b-first-spike/tr11-176B-ml.megatron.log",
     "deepspeed-chat-rm-opt350m/opt-350m_globalBatchSize-64.log",
-    "deepspeed-chat-sft-opt1.3b/opt-1.3b-globalBatchSize128.log",
 ]
 FAULTS = [
     ("hf-multihorizon-overfit/trainer_state.json", "C4.2", "overfitting", 401),

@@ -188,7 +188,7 @@ def test_batches_that_cannot_be_read_do_not_cost_the_loss(tmp_path: Path, batche
 
 def one_by_one(batches: list[Any], pad_id: int | None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Record batches; with `shape_of` set aside every one is looked at by itself."""
-    monkeypatch.setattr(examples, "shape_of", lambda _arrays: None)
+    monkeypatch.setattr(examples, "shape_of", lambda *_: None)
     record_batches(batches, pad_id, root)
     monkeypatch.undo()
 
@@ -216,6 +216,7 @@ def test_batches_looked_at_together_have_the_numbers_they_have_alone(
         {"tokens": tokens(length), "targets": tokens(length), "flag": torch.arange(6) > step}
         for step, length in enumerate([5, 7, 5, 1, 7, 5])
     ]
+    batches[1]["targets"][2:4] = -100
     batches += [(images, labels), (broken, labels.flip(0)), (images, labels + 1), (images * 1e38, labels)]
     batches += [(images.bfloat16(), labels), (images.bfloat16() + 1, labels), images, images + 1, (images.numpy(), 3)]
     batches += [[(images, labels), (broken, labels)], torch.tensor(3.0), torch.rand(1, 4), torch.zeros(0, 3)]

@@ -5,6 +5,7 @@ from collections import UserDict, namedtuple
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor
 
 import steadyrun
 from steadyrun.program import tensor_files
-from steadyrun.program.packing import pack, unpack
+from steadyrun.program.packing import Room, pack, unpack
 from steadyrun.program.random_state import from_tensors, put, take, to_tensors
 
 Pair = namedtuple("Pair", ["x", "y"])
@@ -206,3 +207,47 @@ def test_no_module_of_ours_unpickles() -> None:
         assert "import pickle" not in text, path
         if path.name != "rehearsal.py":  # loads what it saved a moment before, in memory: what a resume would do
             assert "torch.load(" not in text, path
+
+
+def test_copies_in_a_room_are_what_copies_of_their_own_are() -> None:
+    room = Room()
+    grid = torch.arange(48.0).reshape(6, 8)
+    batches: list[Any] = [
+        {"x": grid[:, 1:], "y": torch.arange(6), "flag": grid[:, 0] > 20},
+        (grid.T, grid[2:], torch.zeros(0, 3)),
+        [torch.arange(3, dtype=torch.bfloat16), grid.requires_grad_(True)],
+        {"nested": [grid[1:], {"deeper": torch.tensor(7)}]},
+        torch.ones(5)[1:],
+        {".x": torch.ones(2), "x": torch.zeros(2)},
+        {1: torch.ones(2)},
+    ]
+    alone, together = [pack(batch) for batch in batches], [pack(batch, room=room) for batch in batches]
+    with torch.no_grad():
+        grid.fill_(-1.0)
+    for mine, other in zip(alone, together, strict=True):
+        assert (mine.tree, mine.storages, mine.plain) == (other.tree, other.storages, other.plain)
+        assert (mine.nbytes, mine.sizes, list(mine.tensors)) == (other.nbytes, other.sizes, list(other.tensors))
+        for name, tensor in mine.tensors.items():
+            assert tensor.dtype == other.tensors[name].dtype
+            assert torch.equal(tensor, other.tensors[name])
+
+
+def test_a_room_takes_as_many_copies_as_there_are() -> None:
+    room, large = Room(), torch.rand(2**18 + 1)
+    parts = [torch.full((2**17 + 3,), float(number)) for number in range(20)]
+    kept = [pack((part, large), room=room).tensors for part in parts]
+    for part, tensors in zip(parts, kept, strict=True):
+        assert torch.equal(tensors["0"], part)
+        assert torch.equal(tensors["1"], large)
+
+
+@pytest.mark.parametrize("draw", ["rand(1)", "randn(1)", "randn(17)", "rand(624)", "rand(1248)", "randperm(5)"])
+def test_a_draw_of_torch_is_seen_and_none_is_shared(draw: str) -> None:
+    for _ in range(5):
+        before = take()
+        still = take(before)
+        assert still.torch is before.torch
+        eval(f"torch.{draw}")
+        moved = take(before)
+        assert moved.torch is not before.torch
+        assert torch.equal(moved.torch, torch.get_rng_state())

@@ -119,7 +119,8 @@ def test_a_log_without_a_known_loss_names_its_series(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"step,wibble,elapsed\n{rows}")
     steadyrun.import_log(tmp_path / "a.csv", tmp_path / "run")
     text = phrases.verdict(steadyrun.check(tmp_path / "run"))
-    assert "no series is known as the loss; name the loss with --map loss=NAME: the log has wibble;" in text
+    assert "no series is known as the loss; name the loss with --map loss=NAME" in text
+    assert "or a reward, accuracy or other score with --map score=NAME: the log has wibble" in text
 
 
 def test_a_run_that_has_only_begun_is_waited_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from cases import NOISE, STEPS
 from synthetic import Synthetic
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, SUSPECT
 from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
@@ -50,7 +50,8 @@ def test_success_alone_is_judged() -> None:
     kinds = {asked.question.code: asked.answer.kind for asked in found.walk.path}
     assert {kinds[code] for code in ("C4.1", "D2.1", "D4.1")} == {NOT_APPLICABLE}
     assert found.verdict == "healthy"
-    assert report(log("reward", Total_Reward=stays)).verdict == CANNOT_TELL
+    assert report(log("reward", Total_Reward=stays)).verdict == SUSPECT
+    assert report(log("reward", Total_Reward=stays[:100])).verdict == CANNOT_TELL
     assert report(log("reward", Total_Reward=rises[:5])).verdict == CANNOT_TELL
     assert report(log("none", Pieces=rises)).verdict == CANNOT_TELL
     assert report(log("reward", Total_Reward=np.where(STEPS < 500, rises, np.nan))).verdict != "healthy"

@@ -18,7 +18,11 @@ UP = 4.0 + STEPS / 150 + 0.05 * NOISE
 DOWN_AND_UP = np.where(STEPS < 200, 5 - STEPS / 100, 7.5) + 0.05 * NOISE
 MANY = list(range(74, 600, 75))
 LOSSES = ("loss", "val_loss")
+CLIMBS = 0.1 * (1 + STEPS / 300) + 9 * np.exp(-STEPS / 3) + 0.002 * NOISE
+STANDING = 15.9 + 0.02 * np.exp(-STEPS / 40) + 1e-4 * NOISE
+SLOWLY = 15.9 - 0.2 * STEPS / 600 + 1e-3 * NOISE
 GAME = {"G_A": 1 + 0.1 * NOISE, "D_A": 0.3 + 0.02 * NOISE}
+LEARNED = {"init": "a checkpoint", "vocab_size": None}
 UNTOLD = {"init": None, "vocab_size": None}
 
 
@@ -89,11 +93,13 @@ def given(apart: float) -> dict[str, Any]:
 TO_NOTHING = LN_V * np.exp(-STEPS / 80)
 FEW_SHOTS: dict[str, Any] = {"config": {"init": "a checkpoint"}}
 HALF = {"example_hash/val": (np.full(128, 1), np.arange(128.0))}
+ALONE: dict[str, Any] = {"config": UNTOLD, "manifest": NO_CLASSES, "without": ("val_loss",)}
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
     ("F1.1", "missing", run(without=("loss",))),
     ("V1.1", "fell", run()),
     ("V1.1", "fell", run(loss=FALLING - 10)),
+    ("V1.1", "fell", run(loss=(STEPS[:40], 2 - STEPS[:40] / 80 + 0.1 * NOISE[:40]), **ALONE)),  # within its noise
     ("V1.1", "fell-back", run(loss=BACK)),
     ("V1.1", "partly-lost", run(loss=np.where(STEPS < 500, FALLING, 2.0 + 0.05 * NOISE))),
     ("V1.1", "rose", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
@@ -103,7 +109,19 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "swings", run(loss=FALLING + 1.5 * (1 + np.sin(STEPS / 9)) * (STEPS > 60))),
     ("V1.1", "fell", run(loss=FALLING + np.where((STEPS % 200) < 8, 3.0, 0.0) * (STEPS > 150))),  # three spikes
     ("V1.1", "little", run(loss=LN_V - STEPS / 6000 + 0.001 * NOISE)),
-    ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "unjudged", run(loss=FLAT[:100], **ALONE)),
+    ("V1.1", "flat", run(loss=FLAT, **ALONE)),
+    (
+        "V1.1",
+        "unjudged",
+        run(loss=FLAT, accuracy=STEPS / 900, **ALONE),
+    ),
+    ("V1.1", "unjudged", run(loss=(9000 + STEPS, FLAT), **ALONE)),
+    ("V1.1", "unjudged", run(loss=FLAT, config=LEARNED, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "little", run(loss=STANDING, **ALONE)),
+    ("V1.1", "unjudged", run(loss=SLOWLY, **ALONE)),  # falls on
+    ("V1.1", "fell-back", run(loss=CLIMBS, without=("val_loss",))),
+    ("V1.1", "fell", run(loss=CLIMBS, val_loss=(VAL, [0.5, 0.3, 0.2, 0.15, 0.12, 0.12]))),
     ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
     ("V1.1", "won", run(G_A=1 - 0.5 * np.exp(-STEPS / 60), D_A=0.3 * np.exp(-STEPS / 60))),
     ("V1.1", "fell", run(G_A=1 + 0.1 * NOISE, D_A=0.3 + 0.02 * NOISE)),
@@ -119,12 +137,17 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "standstill", run(gen=1 + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),
     ("V1.1", "fell", run(gen=1 + np.exp(-STEPS / 60) + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),  # it learned, and ends
     ("V1.1", "fell", run(G_lr=1e-4 + 1e-7 * NOISE, D_lr=1e-4 + 1e-7 * NOISE)),  # rates are not losses
-    ("V1.1", "fell-back", run(loss=DOWN_AND_UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "unjudged", run(loss=UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "fell-back", run(loss=DOWN_AND_UP, **ALONE)),
+    ("V1.1", "rose", run(loss=UP, **ALONE)),
+    ("V1.1", "unjudged", run(loss=UP[:200], **ALONE)),
     ("V1.1", "fell-back", run(loss=np.where(STEPS < 200, 4.9 + 60 * np.exp(-STEPS / 15), 6.9) + 0.05 * NOISE)),
     ("V1.1", "flat", run(loss=np.full(600, 0.25) + 1e-4 * NOISE, config=UNTOLD, manifest=NO_CLASSES)),
     ("V1.1", "not-applicable", run(loss=FLAT + STEPS, config=UNTOLD, manifest=two_optimizers())),
-    ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=graph_of(sides=1), without=("val_loss",))),
+    ("V1.1", "flat", run(loss=FLAT, config=UNTOLD, manifest=graph_of(sides=1), without=("val_loss",))),
+    ("V1.1", "fooled", run(without=LOSSES, g_loss=0.7 - STEPS / 1500 + 0.02 * NOISE, d_loss=1.3 + STEPS / 800)),
+    ("V1.1", "not-applicable", run(without=LOSSES, g_loss=2 - STEPS / 600, d_loss=0.4 + STEPS / 900)),  # up to a coin
+    ("V1.1", "not-applicable", run(without=LOSSES, g_loss=-STEPS / 600, d_loss=1.3 + STEPS / 800)),  # a hinge loss
+    ("V1.1", "won", run(without=LOSSES, G_loss=2 + 0.1 * NOISE, D_loss=0.5 * np.exp(-STEPS / 60))),
     ("V1.1", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.1", "missing", run(loss=FALLING[:5])),
     ("V1.2", "beats", run()),
@@ -167,6 +190,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.3", "worse-than-start", run(val_loss=(VAL, [7e6, 8e6, 9e6, 1e7, 1.5e7, 1.7e7]))),
     ("V1.3", "worse-than-guess", run(val_loss=(VAL, [8.0, 7.4, 7.3, 7.3, 7.4, 7.5]))),
     ("V1.3", "never-beats-guess", run(val_loss=(VAL, [6.3, 6.28, 6.3, 6.31, 6.3, 6.29]))),
+    ("V1.3", "never-better", run(val_loss=(MANY, [3.0, 3.02, 2.98, 3.01, 3.03, 2.99, 3.02, 3.01]))),
+    ("V1.3", "follows", run(val_loss=(MANY, [3.0, 2.8, 2.82, 2.81, 2.83, 2.82, 2.81, 2.82]))),
+    ("V1.3", "not-measured", run(val_loss=(MANY, np.zeros(8)))),
+    ("V1.3", "worse-than-start", run(val_loss=(MANY, [29.0, 8.0, 9.0, 12.0, 8.5, 14.0, 9.5, 13.0]))),  # bad at first
     ("V1.3", "missing", run(without=("val_loss",))),
     ("V1.4", "alive", run()),
     ("V1.4", "zero", run(grad_norm=np.where(STEPS < 7, 3.0, 0.0), loss=FLAT)),
@@ -196,15 +223,30 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "missing", run(without=("batch_hash",), **given(0.0))),  # one batch that is all of the data
     ("V1.8", "rose", run(episodic_return=STEPS / 100 + NOISE)),
     ("V1.8", "fell", run(episodic_return=-STEPS / 100 + NOISE)),
+    ("V1.8", "fell", run(Acc=(list(range(12)), 0.905 - 0.002 * np.arange(12) + 0.001 * NOISE[:12]))),
+    ("V1.8", "steady", run(Acc=(list(range(12)), 0.905 - 0.0005 * np.arange(12) + 0.0007 * NOISE[:12]))),
     ("V1.8", "collapsed", run(accuracy=np.where(STEPS < 400, STEPS / 100, 0.1) + 0.1 * NOISE)),
     ("V1.8", "steady", run(**{"eval/accuracy": 0.9 + 0.01 * NOISE})),
-    ("V1.8", "flat", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
+    ("V1.8", "stalled", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
+    ("V1.8", "flat", run(ep_rew_mean=NOISE[:100], config=UNTOLD, manifest=graph_of(advantages=True))),
+    ("V1.8", "flat", run(without=LOSSES, reward=np.where(NOISE > -1, 500, 480.0))),  # at its top
+    ("V1.8", "rose", run(without=LOSSES, r=STEPS / 400 + 2 * NOISE, l=200 + NOISE)),  # far below its noise, and steady
+    ("V1.8", "not-applicable", run(r=NOISE)),  # beside a loss a letter may stand for anything
+    ("V1.8", "stalled", run(without=LOSSES, **{"Average100 Score": 23 + NOISE})),
+    ("V1.8", "collapsed", run(without=LOSSES, score=np.where(STEPS < 570, 73 + STEPS / 300, 30) + NOISE)),
+    ("V1.8", "constant", run(val_acc=(list(range(31)), np.full(31, 0.72414)))),
+    ("V1.8", "steady", run(val_acc=(list(range(31)), np.full(31, 0.0135)))),  # one answer cannot cost so little
+    ("V1.8", "steady", run(val_acc=(list(range(31)), np.ones(31)))),
+    ("V1.8", "steady", run(val_acc=(list(range(31)), 0.72414 + 0.001 * (np.arange(31) % 3)))),
+    ("V1.8", "rose", run(test_err=60 - STEPS / 20 + NOISE)),
     ("V1.8", "not-applicable", run()),
     ("V1.8", "rose", evaluated(216.0)),
     ("V1.8", "rose", run(**{"mean 100 episode reward": STEPS / 100 + NOISE})),
-    ("V1.8", "flat", evaluated(120.0)),  # what is evaluated does not get what training gets
+    ("V1.8", "stalled", evaluated(120.0)),  # what is evaluated does not get what training gets
     ("V1.8", "rose", run(without=("loss", "val_loss"), Total_Reward=STEPS / 100 + NOISE)),
-    ("V1.8", "flat", run(without=("loss", "val_loss"), val_accuracy=0.7 + 0.01 * NOISE)),
+    ("V1.8", "stalled", run(without=("loss", "val_loss"), val_accuracy=0.7 + 0.01 * NOISE)),
+    ("V1.8", "no-signal", run(reward=np.where(STEPS % 6, 0.0, 0.1))),
+    ("V1.8", "rose", run(reward=np.where((STEPS % 6 > 0) & (STEPS < 500), 0.0, 0.1) + 0.0)),  # sparse, and learned
     ("V1.8", "at-chance", run(train_auc=(list(range(20)), 0.51 + 0.035 * NOISE[:20]))),
     ("V1.8", "fell", run(without=LOSSES, **{"10 million steps, new reward function #5": NOISE - STEPS / 100})),
     ("V1.8", "not-applicable", run(without=LOSSES, **{"10 million steps, reward std": NOISE - STEPS / 100})),

@@ -23,12 +23,12 @@ class TokenCounts:
         self.tokenizer = tokenizer
         self.size = vocabulary(tokenizer)
         self._counts: dict[torch.device, Tensor] = {}
-        self._waiting: list[Tensor] = []
+        self._waiting: list[Packed] = []
 
-    def add(self, tokens: Tensor | None) -> None:
-        """Count a step's tokens; they must not change any more."""
-        if tokens is not None and self.size:
-            self._waiting.append(tokens.detach())
+    def add(self, batch: Packed) -> None:
+        """Count the tokens of a step's batch; they must not change any more."""
+        if self.size:
+            self._waiting.append(batch)
             if len(self._waiting) >= _TOGETHER:
                 self._count()
 
@@ -39,7 +39,8 @@ class TokenCounts:
         return total[: self.size].tolist()
 
     def _count(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        found = [tokens_in(batch.tensors) for batch in self._waiting]
+        waiting, self._waiting = [tokens.detach() for tokens in found if tokens is not None], []
         for device in {tokens.device for tokens in waiting}:
             flat = torch.cat([tokens.reshape(-1).long() for tokens in waiting if tokens.device == device])
             flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # what is no token goes to the last place

@@ -36,7 +36,7 @@ from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.program import snapshot as training
 from steadyrun.program import tensor_files
-from steadyrun.program.packing import Packed, pack, storages
+from steadyrun.program.packing import Packed, Room, pack, storages
 from steadyrun.program.random_state import RandomState, take
 from steadyrun.records import Found
 from steadyrun.store.writer import RunWriter
@@ -55,7 +55,7 @@ class Capture:
     ) -> None:
         self._problems = problems
         self._pid = os.getpid()
-        self._ring = Ring(settings.batch_bytes)
+        self._ring, self._room = Ring(settings.batch_bytes), Room()
         self._rolling = Rolling(writer.root / incident_folder.INCIDENTS / FOLDER, writer.attempt)
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
         self._checkpointing = Checkpointing(settings, problems)
@@ -126,7 +126,7 @@ class Capture:
         if batch is not None:
             self._keep_batch(kept_step, batch, self._inputs if crossed else [])
         if token_losses is not None:
-            kept_step.token_losses = pack(token_losses)
+            kept_step.token_losses = pack(token_losses, room=self._room)
         self._inputs = []
         self._ring.add(kept_step)
         self._accounts.passed(row.step, self._ring)
@@ -137,16 +137,14 @@ class Capture:
         return kept_step.batch
 
     def _keep_batch(self, kept_step: KeptStep, batch: Any, inputs: list[Any]) -> None:
-        kept_step.batch = pack(batch)
+        kept_step.batch = pack(batch, room=self._room)
         if not storages(inputs) <= kept_step.batch.storages:  # the model got something else than parts of the batch
             kept_step.input_hash = input_hash(inputs)
         if not self._finder.knows:
             self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:
-            on_cpu = not kept_step.batch.tensors or not self._devices
-            tensors = kept_step.batch.tensors if on_cpu else pack(batch, copy=False).tensors
-            self._counts.add(batch_tokens.tokens_in(tensors))
+            self._counts.add(pack(batch, copy=False) if self._devices else kept_step.batch)
 
     def saw(self, row: ProbeRow) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""

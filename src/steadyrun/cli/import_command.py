@@ -171,6 +171,8 @@ def _show(done: Imported, dry_run: bool) -> None:
 
 
 def _facts(done: Imported) -> str:
+    if not done.series:
+        return "it has no result, only how the program ended"
     counted = {
         "step": "by steps",
         "epoch": "by epochs: the log has no steps",

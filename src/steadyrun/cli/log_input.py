@@ -29,7 +29,9 @@ FormatOption = Annotated[
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", metavar="ROLE=NAME", help="Which series of a log is which, such as loss=train/ce; repeatable."
+        "--map",
+        metavar="ROLE=NAME",
+        help="Which series of a log is which, such as loss=train/ce, or score=own for what has to rise; repeatable.",
     ),
 ]
 DeclareOption = Annotated[
@@ -96,6 +98,7 @@ class LogRun:
     title: str = ""  # of its format
     odd: tuple[str, ...] = ()
     problem: str = ""
+    points: int = 0  # of its longest series
 
 
 def is_log(path_given: str) -> bool:
@@ -150,7 +153,9 @@ def log_runs(path_given: str, given: LogOptions) -> Iterator[LogRun]:
             for run in runs:
                 number = before + run.number
                 title = location.format.title
-                yield LogRun(number, run.name, str(run.path), str(location.path), title, tuple(run.odd))
+                longest = max((series.points for series in run.series), default=0)
+                about = (str(run.path), str(location.path), title, tuple(run.odd))
+                yield LogRun(number, run.name, *about, points=longest)
             before += len(runs)
 
 

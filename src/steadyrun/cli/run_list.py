@@ -13,6 +13,7 @@ from steadyrun.report.file_formats import document, dumps
 from steadyrun.report.report import CANNOT, EXIT_CODES, HEALTHY, Report
 
 _BEST_FIRST = (HEALTHY, CANNOT, SUSPECT, FAULT)
+_GIVEN_UP = 5  # points: with fewer no question about a curve is answered, so that such a start hides no fault
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,16 @@ class Judged:
         """What could not be read is not known to be healthy."""
         return CANNOT if self.report is None else self.report.verdict
 
+    @property
+    def given_up(self) -> bool:
+        """Whether it is a start of a few points, about which nothing can be said."""
+        return self.report is not None and self.verdict == CANNOT and 0 < self.run.points < _GIVEN_UP
+
 
 def worst(judged: list[Judged]) -> Judged:
-    """The first of those with the worst verdict."""
-    return max(judged, key=lambda each: (_BEST_FIRST.index(each.verdict), -each.run.number))
+    """The first of those with the worst verdict; a start that was given up counts only beside others of its kind."""
+    counted = [each for each in judged if not each.given_up] or judged
+    return max(counted, key=lambda each: (_BEST_FIRST.index(each.verdict), -each.run.number))
 
 
 def exit_code(judged: list[Judged]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from steadyrun.errors import LogError
@@ -18,6 +19,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\
 _ENDS = re.compile(r"(\r+\n?|\n|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
 _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old progress bars step back
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
+_FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
+_NUMBERS = re.compile(r"[\d.]+")
+_LONGEST_FORM = 1_000  # characters at the end of a line that are compared
+_MOSTLY = 0.9  # of the lines of a form have as many decimals, if a program prints them so: half a number has fewer
+_REMEMBERED = 50  # lines before the last one among which one of its form is looked for
 _UP_TO_LAST_WORD = re.compile(r"^.*[\s,;|]", re.S)
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
@@ -64,6 +70,7 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
     A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
     """
     number, rest, read = 1, "", 0
+    before: deque[str] = deque(maxlen=_REMEMBERED)
     decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -84,13 +91,15 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
             if len(rest) > LONGEST_LINE:
                 raise LogError(f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Is it a text?")
             for part, end in zip(whole[::2], whole[1::2], strict=True):
+                before.append(part)
                 yield number, plain(part)
                 number += end.endswith("\n")
     if rest.strip():
         *ended, last = _ENDS.split(rest)
         yield from ((number, plain(part)) for part in ended[::2])
         if last.strip():
-            yield number, _without_last_word(plain(last), number, anomalies)
+            alike = [plain(line) for line in before]
+            yield number, _without_last_word(plain(last), number, anomalies, alike)
 
 
 def plain(line: str) -> str:
@@ -98,8 +107,23 @@ def plain(line: str) -> str:
     return _ESCAPES.sub("", line) if "\x1b" in line or "\x08" in line else line
 
 
-def _without_last_word(line: str, number: int, anomalies: Anomalies) -> str:
-    if line.rstrip().endswith(("}", "]", ")", "|", "%")) or _WHOLE.search(line):  # closed: nothing is missing
+def is_whole(last: str, before: Iterable[str]) -> bool:
+    """Whether nothing is missing at the end of a last line: it is closed, or as long as those of its form."""
+    if last.rstrip().endswith(("}", "]", ")", "|", "%", '"')) or _WHOLE.search(last):
+        return True
+    form = _fixed(last)
+    alike = [other for line in before if (other := _fixed(line)) and form and other[0] == form[0]]
+    return bool(alike) and sum(other == form for other in alike) >= _MOSTLY * len(alike)
+
+
+def _fixed(line: str) -> tuple[str, int] | None:
+    """The form of a line that ends in a number with decimals: the text around its numbers, and how many decimals."""
+    match = _FIXED.match(line[-_LONGEST_FORM:])
+    return (_NUMBERS.sub("0", match["front"]), len(match["decimals"])) if match else None
+
+
+def _without_last_word(line: str, number: int, anomalies: Anomalies, before: Iterable[str]) -> str:
+    if is_whole(line, before):
         return line
     anomalies.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
     match = _UP_TO_LAST_WORD.match(line)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
+from steadyrun.importers.likely_roles import likely_roles
 from steadyrun.importers.log_rows import MOST_ROWS, Anomalies, Log, LogRows
 from steadyrun.importers.log_series import Mapped, RecognisedSeries
 from steadyrun.importers.loss_parts import NONE, OPPOSED
@@ -30,7 +31,7 @@ _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is
 _MOST_NAMED = 8  # runs in a message
 _FEW = 3  # points: a series that has no known role shows nothing with fewer
 _AXES = (table.STEP, table.EPOCH, table.TIME)
-_ROLES = ("loss", "val_loss", "lr", "grad_norm")  # one point of these says something
+_ROLES = ("loss", "val_loss", "lr", "grad_norm", table.SCORE)  # one point of these says something
 
 
 @dataclass
@@ -95,10 +96,12 @@ def imported(
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
+        if log.failure:
+            return [_without_steps(log, source, form, wanted, anomalies, target)]
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
-    if (role := _role_by_file(mapped, source)) is not None:
-        log.roles[role] = next(iter(mapped.series))
+    if likely := likely_roles(mapped, ahead, source):
+        log.roles |= likely
         mapped = Mapped.of(names, log, wanted.given, anomalies)
     roles = {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles
     windows = chain([ahead], ([pack] for pack in packs))
@@ -123,17 +126,23 @@ def imported(
     return outcomes
 
 
-def _role_by_file(mapped: Mapped, source: Path) -> str | None:
-    """The role of the only series of a log, if its name says nothing and the file is named after a loss."""
-    if len(mapped.series) != 1 or mapped.sums or set(mapped.series) & set(mapped.roles.values()):
-        return None
-    about = table.name_of_file(source.stem)
-    return next((role for role in ("loss", "val_loss") if table.rank(role, about) is not None), None)
+def _without_steps(
+    log: Log, source: Path, form: str, wanted: Request, anomalies: Anomalies, target: Path | None
+) -> Imported:
+    """The run of a program that ended before its first step: it holds how the program ended."""
+    run = _Run(1, Mapped.of((), log, {}, anomalies), "step", None)
+    if target is not None:
+        with staged(target) as stage:
+            builder = _Builder(stage / "1")
+            builder.begin(None)
+            builder.close(_manifest(log, source, form, run, 1, anomalies, wanted))
+            put(builder.root, target)
+    return Imported(source.name, form, source, {}, run.unit, [], anomalies.lines(), 1, target)
 
 
 def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
     """Say why nothing in any run got the role of the loss."""
-    if any("loss" in mapped.roles or "loss" in mapped.sums for mapped in every):
+    if any({"loss", table.SCORE} & (mapped.roles.keys() | mapped.sums.keys()) for mapped in every):
         return
     objective = every[-1].losses()[1]
     if objective == OPPOSED:
@@ -141,7 +150,8 @@ def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
             "losses of players against each other", "each is kept under its name, for their sum need not fall"
         )
     elif objective == NONE:
-        anomalies.note("no series looks like a loss", "all are kept; --map loss=NAME names one")
+        done = "all are kept; --map loss=NAME names one, --map score=NAME a reward, accuracy or other score"
+        anomalies.note("no series looks like a loss", done)
 
 
 def _place(target: Path | None, run: _Run, count: int, only: int | None) -> Path | None:
@@ -305,8 +315,8 @@ def _check_useful(runs: list[_Run], source: Path, wanted: Request) -> None:
     names = ", ".join(repr(name) for run in runs[:1] for name in list(run.mapped.series)[:20]) or "nothing"
     raise LogError(
         f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an "
-        f"axis of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
-        f"(in Python: map={{'loss': 'NAME'}})."
+        f"axis of steps or epochs. It has {names}. Name one of them with --map loss=NAME, or with --map score=NAME if "
+        f"it has to rise (in Python: map={{'loss': 'NAME'}})."
     )
 
 
@@ -326,13 +336,14 @@ class _Builder:
     def write(self, placed: Placed, columns: dict[str, pa.Array]) -> None:
         first = int(placed.steps.min())
         if self.writer is None or placed.resumes:
-            self._begin(first)
+            self.begin(first)
         assert self.writer is not None
         self.writer.write("steps", placed.steps, placed.times, columns)
         end = int(placed.steps.max())
         self.last = end if self.last is None else max(self.last, end)
 
-    def _begin(self, first: int) -> None:
+    def begin(self, first: int | None) -> None:
+        """Begin an attempt at a step; at none if the program made none."""
         before = self.last
         if self.writer is not None:
             self.writer.close()
@@ -378,6 +389,7 @@ def _manifest(
     return {
         "schema": SCHEMA,
         "state": "imported",
+        **({"failure": log.failure} if log.failure and run.number == runs else {}),
         "config": {**log.declared, **wanted.declared},
         "imported": {
             "format": form,

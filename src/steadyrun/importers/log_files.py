@@ -63,6 +63,7 @@ def places(source: Path, form: str | None = None) -> list[LogPlace]:
     if not source.is_dir() and not source.is_file():
         raise LogError(f"{source} is neither a file nor a folder")
     locations = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
+    locations = [location for location in locations if not location.format.alone] or locations
     found = source.is_dir() and len(locations) > 1
     locations = [replace(location, named=wanted is not None, found=found) for location in locations]
     if not locations:

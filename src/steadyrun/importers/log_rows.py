@@ -78,6 +78,7 @@ class Log:
     roles: dict[str, str] = field(default_factory=dict)  # role: name, where the format knows better than the table
     kind: str = ""  # what the loss is: "mean since the last point", "mean of an epoch"…
     note: str = ""
+    failure: dict[str, Any] = field(default_factory=dict)  # the exception that ended the program, if one did
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Format:
     extra: str = ""  # of steadyrun, where the tracker's own reader is needed
     take: Callable[[Path, list[str], list[str]], list[SourceRun]] | None = None
     """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
+    alone: bool = False  # beside other logs it is not a run: it may be the error output of one of them
 
 
 def packed(rows: Iterable[Row]) -> Iterator[LogRows]:

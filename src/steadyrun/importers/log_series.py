@@ -76,6 +76,8 @@ class Mapped:
         known = {role: name for role, name in log.roles.items() if role not in given and name in there}
         known |= {role: name for role, name in (axes or {}).items() if role in _AXIS}
         roles, named = roles_of(there, {**known, **given}), frozenset({**known, **given})
+        if axes is not None:
+            roles = {role: name for role, name in roles.items() if role not in _AXIS or role in axes}
         found = losses_of(there, roles).sums
         sums = {role: parts for role, parts in found.items() if role not in given and len(parts) > 1}
         roles |= {role: parts[0] for role, parts in found.items() if role not in given and len(parts) == 1}
@@ -93,11 +95,12 @@ class Mapped:
             if role not in self.roles and role not in self.sums and role not in _AXIS:
                 self.roles[role] = name
         chosen = {name: series_name(role) for role, name in self.roles.items() if role not in _AXIS}
+        taken = set(chosen.values())
         for name in new:
             if len(name) > LONGEST_NAME:
                 self.anomalies.note(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
                 continue
-            self.series[name] = chosen.get(name) or self._own(name)
+            self.series[name] = chosen.get(name) or self._own(name, taken)
 
     def columns(self, rows: LogRows) -> dict[str, tuple[str, pa.Array]]:
         """Series name to (name in the log, values)."""
@@ -112,13 +115,13 @@ class Mapped:
                 columns[series_name(role)] = (" + ".join(parts), total)
         return columns
 
-    def _own(self, name: str) -> str:
+    def _own(self, name: str, roles: set[str]) -> str:
         group = group_of(name)
         if group is not None and "lr" in self.roles and group_of(self.roles["lr"]) is not None:
             first = group_of(self.roles["lr"]) or 0
             if group > first:
                 return f"lr/{group - first}"
-        taken = name in self.series.values() or entry_for(name) is not None
+        taken = name in roles or name in self.series.values() or entry_for(name) is not None
         return f"logged/{name}" if taken else name
 
     def knows(self, role: str) -> bool:

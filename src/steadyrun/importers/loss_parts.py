@@ -17,6 +17,8 @@ FALLS, SUM, OPPOSED, REWARD, NONE = "falls", "sum", "opposed", "reward", "none"
 
 Words = frozenset[str]
 
+_LETTERS = ("L", "J")  # losses in formulas: `L_ctc` is a term of `L`
+
 _LOSS = LOSS | {"gloss", "dloss", "err"}
 _MAKERS = frozenset({"g", "gen", "generator", "gloss"})
 _JUDGES = frozenset({"d", "dis", "disc", "discriminator", "critic", "dloss"})
@@ -58,6 +60,7 @@ def losses_of(names: Iterable[str], roles: Mapping[str, str]) -> Losses:
         name for name, each in words.items()
         if name in with_role or _is_loss(each) or (rebuilt and each & (_REBUILT | _DIVERGENCE))
         or (opposed and (_plays(each, _MAKERS | _JUDGES) or _is_player(each) or each & _CYCLE))
+        or (roles.get("loss") in _LETTERS and name.startswith(f"{roles['loss']}_"))
     )  # fmt: skip
     if opposed:
         return Losses(found, {}, OPPOSED)

@@ -14,8 +14,20 @@ _NAN = re.compile(r"^[-+]?(?:nan(?:\(\w*\))?|1\.#(?:qnan|snan|ind)\d*)", re.I)
 _INF = re.compile(r"^([-+]?)(?:inf(?:inity)?|∞|1\.#inf\d*)", re.I)
 _THOUSANDS = re.compile(r"^[-+]?\d{1,3}(?:[,'_ \u00a0\u202f]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"^[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
-_WRAPPED = re.compile(r"^(?:tensor|array|Array|np\.float\d+|np\.int\d+|DeviceArray)\(\s*+\[?+\s*+([^,\])]++)")
-_UNIT = re.compile(r"^(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12})")
+_WRAPPERS = frozenset({
+    "tensor", "array", "devicearray", "ndarray", "variable", "parameter", "float", "bfloat", "int", "double", "scalar",
+    "decimal", "eagertensor", "arrayimpl",
+})  # fmt: skip
+_WRAPPED = re.compile(  # `tf.Tensor(0.5, shape=(), dtype=float32)`, `tensor([0.5], grad_fn=<MeanBackward0>)`
+    rf"(?<![\w.])(?P<type>[A-Za-z_][\w.]*+)\([\s\[(]*+(?P<number>{ANY})[\s\]]*+"
+    r"(?:\)|,?\s*+$|,\s*+(?![-+.\d\[(])[^()<>]*+(?:(?:\([^()]*+\)|<[^<>]*+>)[^()<>]*+)*+\))"
+    rf"|<[^<>]*?\bnumpy=[\s\[]*+(?P<inner>{ANY})[\s\]]*+>",  # `<tf.Tensor: shape=(), dtype=float32, numpy=0.5>`
+    re.I,
+)
+_UNIT = re.compile(
+    r"^(.*[\d.])\s*+(?:%|[a-zA-Zµ/]{1,12}|\([a-zA-Z ]{1,20}\)|(?:±|\+/-)\s*+[\d.]++(?:[eE][-+]?\d++)?%?)"
+)
+"""What may stand behind a number: a unit, a remark such as `(tracked)`, a deviation."""
 _LONGEST = 10_000  # characters of a number; more are a text, and would be read again and again
 MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
 
@@ -38,6 +50,18 @@ def number(text: str) -> float | None:
     return parsed
 
 
+def unwrapped(line: str) -> str:
+    """A text in which a number that a framework prints with its type around it is the number alone."""
+    return _WRAPPED.sub(_bare, line) if "(" in line or "numpy=" in line else line
+
+
+def _bare(match: re.Match[str]) -> str:
+    if match["inner"]:
+        return match["inner"]
+    kind = match["type"].rpartition(".")[2].lower().rstrip("0123456789_")
+    return match["number"] if kind in _WRAPPERS else match[0]
+
+
 def _unusual(plain: str) -> float | None:
     if plain.lower() in MISSING:
         return None
@@ -49,8 +73,8 @@ def _unusual(plain: str) -> float | None:
         return float(re.sub(r"[,'_ \u00a0\u202f]", "", plain))
     if _DECIMAL_COMMA.fullmatch(plain):
         return float(plain.replace(",", "."))
-    if match := _WRAPPED.match(plain):
-        return number(match[1])
+    if (bare := unwrapped(plain)) != plain:
+        return number(bare)
     if match := _UNIT.fullmatch(plain):
         return number(match[1])
     return None

@@ -9,7 +9,9 @@ What is not known keeps its name.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 # Losses by the words of their names: every word has to be known, so that `reg_loss` or `val_loss_best` are none.
 #
@@ -17,13 +19,15 @@ from collections.abc import Iterable, Mapping
 # worse than none.
 
 
-TRAIN = frozenset({"train", "training", "tr", "trn"})
-HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
+TRAIN = frozenset({"train", "training", "tr", "trn", "trng"})
+HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout", "vld"})
 LOSS = frozenset({"loss", "losses"})
 LOSS_WORDS = ("loss", "xent", "cross_entropy", "crossentropy")  # within a name that a program prints
 KINDS = frozenset({
     "ce", "cross", "entropy", "crossentropy", "xent", "xentropy", "nll", "mse", "mae", "rmse", "bce", "logloss",
-    "mlogloss", "language", "lm", "causal", "token", "tokens", "mean", "squared", "error",
+    "mlogloss", "language", "lm", "causal", "token", "tokens", "mean", "squared", "error", "nelbo", "bpc", "bpb", "bpd",
+    "huber", "hinge", "focal", "nats", "bits", "byte", "char", "dim", "absolute", "binary", "categorical", "sparse",
+    "negative", "log", "likelihood", "with", "logits", "softmax", "sigmoid", "root",
 })  # fmt: skip
 NEUTRAL = frozenset({
     "total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per", "set",
@@ -33,7 +37,10 @@ SMOOTH = frozenset({
     "avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval",
 })  # fmt: skip
 
-_WORDS_LOSS = ({"cross", "entropy"}, {"crossentropy"}, {"xent"}, {"nll"}, {"mse"}, {"logloss"}, {"mlogloss"}, {"bce"})
+_WORDS_LOSS = (
+    {"cross", "entropy"}, {"crossentropy"}, {"xent"}, {"xentropy"}, {"nll"}, {"mse"}, {"logloss"}, {"mlogloss"},
+    {"ce"}, {"bce"}, {"nelbo"}, {"squared", "error"}, {"negative", "log", "likelihood"},
+)  # fmt: skip
 _KNOWN = LOSS | KINDS | NEUTRAL | SMOOTH
 PARTS = frozenset({
     "aux", "auxiliary", "reg", "kl", "box", "bbox", "cls", "dfl", "obj", "seg", "mask", "rpn", "pose", "kobj", "ctc",
@@ -49,15 +56,53 @@ _SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cr
 _COLLECTIONS = frozenset({"history", "hist", "log", "logs", "curve", "values", "list", "record", "records", "data"})
 
 
+_JOINED = re.compile(
+    r"(?<![a-z0-9])(train|training|tr|trn|val|valid|validation|v|test|te|eval|dev|avg|total|epoch|batch)(loss|losses)(?![a-z0-9])"
+)  # `vloss`, `trainloss`
+_NUMBERED = re.compile(r"(?<![a-z0-9])loss(\d{1,3})(?![a-z0-9])")
+_VALUE = re.compile(r"(?<![a-z0-9])loss_value(?![a-z0-9])")  # the loss itself, unlike the loss of a value
+_SHORT = {"v": "val", "te": "test"}
+_IN_ENGLISH = {
+    "perte": "loss", "pertes": "loss", "verlust": "loss", "perdida": "loss", "perda": "loss", "perdita": "loss",
+    "kayip": "loss", "strata": "loss", "потери": "loss", "потеря": "loss", "лосс": "loss",
+    "entrainement": "train", "entrenamiento": "train", "treino": "train", "addestramento": "train", "egitim": "train",
+    "обучение": "train", "validacion": "val", "validacao": "val", "validierung": "val", "validazione": "val",
+    "dogrulama": "val", "валидация": "val", "epoque": "epoch", "epoca": "epoch", "epoche": "epoch", "эпоха": "epoch",
+    "schritt": "step", "paso": "step", "passo": "step", "iteracion": "iteration", "итерация": "iteration",
+    "шаг": "step",
+}  # fmt: skip
+_CHARACTERS = {
+    "学习率": "lr", "學習率": "lr", "학습률": "lr", "学習率": "lr", "损失": "loss", "損失": "loss", "손실": "loss",
+    "训练": "train", "訓練": "train", "学習": "train", "훈련": "train", "학습": "train", "验证": "val", "驗證": "val",
+    "検証": "val", "검증": "val", "测试": "test", "測試": "test", "テスト": "test", "테스트": "test", "轮次": "epoch",
+    "轮": "epoch", "エポック": "epoch", "에포크": "epoch", "步数": "step", "ステップ": "step", "迭代": "iteration",
+    "平均": "avg", "평균": "avg", "函数": "", "函數": "", "值": "", "値": "", "集": "set",
+}  # fmt: skip  # the longer ones first: a learning rate is no training
+
+
+@lru_cache(maxsize=20_000)
 def spellings(name: str) -> tuple[str, str]:
     """A name in lower case with `_` between its words, with and without the humps of CamelCase taken apart."""
-    return _flat(name), _flat(re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
+    plain = name if name.isascii() else _latin(name)
+    return _flat(plain), _flat(re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain))
+
+
+def _latin(name: str) -> str:
+    """A name without accents, words of other scripts in English."""
+    for characters, word in _CHARACTERS.items():
+        name = name.replace(characters, f"_{word}_")
+    parts = unicodedata.normalize("NFKD", name.replace("\u0131", "i"))
+    return "".join(part for part in parts if not unicodedata.combining(part)).strip("_")
 
 
 def _flat(name: str) -> str:
     """An underscore in front is kept: `_step` is a tracker's own counter."""
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower())
-    return ("_" if name.startswith("_") else "") + plain.strip("_") or name
+    plain = re.sub(r"[\W_]+", "_", name.lower()).strip("_")
+    plain = "_".join(_IN_ENGLISH.get(word, word) for word in plain.split("_"))
+    if "loss" in plain:
+        plain = _JOINED.sub(lambda found: f"{_SHORT.get(found[1], found[1])}_{found[2]}", plain)
+        plain = _VALUE.sub("loss", _NUMBERED.sub(r"loss_\1", plain))
+    return ("_" if name.startswith("_") else "") + plain or name
 
 
 def training_loss(name: str) -> int | None:
@@ -94,6 +139,8 @@ def _fit(words: frozenset[str], held_out: bool = False) -> int | None:
 
 
 STEP, EPOCH, TIME = "step", "epoch", "time"
+SCORE = "score"
+"""What has to rise: a reward, an accuracy. Names that say so need no role; the file or the user may name another."""
 EPOCH_LENGTH = "steps_per_epoch"
 """A column with the number of steps in an epoch, from a format that knows it: steps are counted through all epochs."""
 
@@ -111,6 +158,11 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "global_step", "train_global_step", "trainer_global_step", "iteration", "iter", "num_updates", "step", "steps",
         "train_step", "training_step", "current_steps", "current_step", "iterations", "iter_num", "update", "updates",
         "s", "_step", "total_timesteps", "time_total_timesteps", "timesteps_total", "training_iteration",
+        "total_steps", "num_timesteps", "timesteps", "timestep", "n_steps", "step_count", "env_steps", "num_env_steps",
+        "total_env_steps", "env_step", "total_step", "time_step", "iters", "itr", "it", "n_iter", "num_iter",
+        "iter_count", "frame", "frames", "num_frames", "total_frames", "frame_idx", "batch", "batch_idx", "batch_id",
+        "batches", "minibatch", "episode", "episodes", "num_episodes", "episode_num", "n_episodes", "i_episode",
+        "episode_number", "episode_id", "total_episodes", "game", "games", "round", "rounds", "i",
     ),
     EPOCH: ("epoch", "train_epoch", "trainer_epoch", "epochs", "ep", "e"),
     TIME: ("_timestamp", "wall_time", "timestamp", "unix_time", "time"),
@@ -129,18 +181,20 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "lr", "learning_rate", "train_lr", "train_learning_rate", "lr_0", "lr_pg0", "lr_group_0", "lr_group0", "lr_1",
         "learning_rate_0", "optim_lr", "optimizer_lr", "optim_learning_rate", "optim_learning_rate_group0",
         "optim0_lr0", "current_lr", "current_lr_0", "learningrate", "params_lr", "lr_abs", "schedule_lr",
-        "epoch_learning_rate", "x_lr0", "lr0",
+        "epoch_learning_rate", "x_lr0", "lr0", "learning_rates", "lrs", "lr_history", "learn_rate",
     ),
     "grad_norm": (
         "grad_norm", "gradient_norm", "train_grad_norm", "train_gradient_norm", "gnorm", "train_gnorm",
         "train_inner_gnorm", "norm", "global_grad_norm", "train_global_grad_norm", "grad_norm_total", "total_grad_norm",
         "grad_norm_2", "grad_2_0_norm_total", "optim_total_grad_norm", "l2_norm_grad_global", "grad_total_norm",
         "gradnorm", "g_norm", "grad_l2_norm", "grad_global_norm", "gradient_global_norm", "total_norm",
+        "grad_norms", "gradient_norms",
     ),
     "loss_scale": (
         "loss_scale", "train_loss_scale", "train_inner_loss_scale", "scaler_scale", "grad_scale", "grad_scaler_scale",
         "amp_scale", "amp_scaler", "dynamic_loss_scale",
     ),
+    SCORE: (),
 }  # fmt: skip
 
 SERIES: Mapping[str, str] = {"lr": "lr/0"}

@@ -16,16 +16,19 @@ from itertools import pairwise
 
 import numpy as np
 
+from steadyrun.importers.counters import measures, never_falls, step_columns
 from steadyrun.importers.log_rows import Anomalies, LogRows
 from steadyrun.importers.row_marks import Flags, Integers, changes, floats, guide_series, guided, guiding, present
-from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, STEP, TIME, rank
+from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, STEP, TIME
 from steadyrun.signals.curves import Floats
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
 MOST_RUNS = 100  # in one file; the same holds
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
-FEWEST_POINTS = 5  # of a run: a shorter start was given up, and points out of order lie closer together
-FEWEST_EPOCHS = 3  # the same if points are whole epochs: nobody gives up after three of them and calls it no run
+_RESTARTED = 0.25  # the same if the program says that it starts: a checkpoint lies nearer to the end
+FEWEST_POINTS = 5  # of the stretches of a log, on average, or of the one before: shorter ones are epochs without a name
+FEWEST_EPOCHS = 3  # the same if points are whole epochs, which start over in nothing
+_AHEAD = 3  # points at once, of which a log may leave out two: another fold or stage that begins further on is a run
 _CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
 _ELSEWHERE = 0.5  # of the guide's count: a series that stays below it counts something else, such as epochs
 _MOST = 0.8  # of the points of a series, to say so; the first ones of two counters are alike
@@ -70,7 +73,9 @@ class _Fall:
     gap: float  # between points before it
     after: Floats  # the next values of the guide
     then: tuple[float, float]  # the counts between which the log goes back the next time
-    marked: bool = False  # another fold, seed or start of the program
+    changed: bool = False  # another fold, seed or stage
+    started: bool = False  # the program says that it starts
+    long: bool = False  # the stretches of the log are long on average: a short one is a start that was given up
 
 
 @dataclass
@@ -105,22 +110,24 @@ class Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
         names = list(dict.fromkeys(name for rows in packs for name in rows.columns))
-        guides = guide_series(packs, names, roles)
-        steps = [roles[STEP]] if roles.get(STEP) in names else []
-        others = sorted((order, name) for name in names if (order := rank(STEP, name)) is not None)
-        steps += [name for _, name in others if steps and name not in steps]
-        for name in steps:
-            chosen = {**roles, STEP: name}
-            if not cls(chosen, Anomalies(), guides)._collides(packs):
-                if name != steps[0]:
-                    _tell_collision(anomalies, steps[0], f"steps are read from {name!r}")
-                return cls(chosen, anomalies, guides)
-        whole = roles.get(EPOCH) in names and cls(roles, anomalies, guides)._once_each(packs)
+        guides, epoch = guide_series(packs, names, roles), roles.get(EPOCH)
+        steps = step_columns(names, roles.get(STEP))
+        moving = {name for name in steps if measures(packs, name, epoch, guides)}
+        apart = [
+            name for name in steps
+            if name not in moving and not cls({**roles, STEP: name}, Anomalies(), guides)._collides(packs)
+        ]  # fmt: skip
+        counter = next((name for name in apart if never_falls(packs, name, epoch, guides)), next(iter(apart), None))
+        if counter is not None:
+            if steps[0] in moving or steps[0] not in apart:
+                _tell_passed_over(anomalies, steps[0], steps[0] in moving, f"steps are read from {counter!r}")
+            return cls({**roles, STEP: counter}, anomalies, guides)
+        whole = epoch in names and cls(roles, anomalies, guides)._once_each(packs)
         if steps:
-            _tell_collision(
-                anomalies, steps[0], "epochs are counted instead" if whole else "points are counted instead"
-            )
-        return cls(roles, anomalies, guides, "epoch" if whole else "point")
+            counted = "epochs are counted instead" if whole else "points are counted instead"
+            _tell_passed_over(anomalies, steps[0], steps[0] in moving, counted)
+        rest = {role: name for role, name in roles.items() if role != STEP}
+        return cls(rest, anomalies, guides, "epoch" if whole else "point")
 
     def _collides(self, packs: list[LogRows]) -> bool:
         """Whether most values of the guide lie on the step of another value: such a column counts something else."""
@@ -249,7 +256,8 @@ class Axis:
         marked = np.concatenate([changes(rows, guides, above)[0] for _, guides, rows in found])
         there = np.isfinite(epochs)
         epochs, marked = epochs[there], marked[there]
-        return bool(np.all(epochs == np.rint(epochs))) and not np.any((epochs[1:] == epochs[:-1]) & ~marked[1:])
+        again = (epochs[1:] == epochs[:-1]) & ~marked[1:] & ~_first_again(epochs)
+        return bool(np.all(epochs == np.rint(epochs))) and not np.any(again)
 
     def _cuts(
         self, counts: Floats, epochs: Floats, values: Floats, guides: Integers, changes: tuple[Flags, Flags]
@@ -264,8 +272,12 @@ class Axis:
         cuts: list[_Cut] = []
         offset, done = self._offset, 0
         back, (changed, started) = along[1:] < along[:-1], changes
-        marked = (changed & ~(along[1:] > along[:-1])) | started
+        if self.unit == "epoch":
+            started = started | np.concatenate([[False], _first_again(along[1:])])
+        ahead = np.diff(along)
+        marked = (changed & ~((ahead > 0) & (ahead <= _AHEAD * gaps[:-1]))) | started
         falls = [*np.flatnonzero(back).tolist(), len(losses)]
+        long = len(losses) >= FEWEST_POINTS * len(falls)
         for index in np.flatnonzero(back | marked).tolist():
             following = falls[bisect_right(falls, index)]
             again = following < len(losses)
@@ -275,7 +287,8 @@ class Axis:
             fall = _Fall(
                 row, along[index], along[index + 1], along[index + 2] if index + 2 < len(along) else -np.inf,
                 past[index], past[index + 1], gaps[index], losses[index : min(index + FEWEST_POINTS, following)],
-                (along[following], along[following + 1]) if again else (np.nan, np.nan), bool(marked[index]),
+                (along[following], along[following + 1]) if again else (np.nan, np.nan), bool(changed[index]),
+                bool(started[index]), long,
             )  # fmt: skip
             cut = self._cut(fall, offset)
             if cut is not None:
@@ -289,7 +302,7 @@ class Axis:
     def _cut(self, fall: _Fall, offset: float) -> _Cut | None:
         """What it means that the log goes back here; None if points are merely out of order."""
         where = f"{fall.now:g} after {fall.before:g}"
-        if fall.marked and self._starts_over(fall):
+        if (fall.changed or fall.started) and self._starts_over(fall):
             self._begin(fall.now, fall.epoch)
             self.anomalies.note("times the steps start over with another fold, seed or start", "read as another run")
             return _Cut(fall.row, 0.0, begins=True)
@@ -328,7 +341,8 @@ class Axis:
 
     def _begins(self, fall: _Fall) -> bool:
         """Whether another run begins here: nothing that is worth a resume is kept of the one before."""
-        fewest = FEWEST_EPOCHS if self.unit == "epoch" else FEWEST_POINTS
+        same_epoch = fall.epoch <= fall.epoch_before  # it is named, so nothing starts over in it
+        fewest = 1 if fall.long or same_epoch else FEWEST_EPOCHS if self.unit == "epoch" else FEWEST_POINTS
         if self._seen < fewest or self.runs >= MOST_RUNS or self._first is None:
             return False
         first, before, now = self._first[0], fall.before, fall.now
@@ -339,17 +353,21 @@ class Axis:
         return bool(now <= first + NEAR_START * (before - first))
 
     def _starts_over(self, fall: _Fall) -> bool:
-        """Whether the epochs, or else the steps, are at their start."""
+        """Whether the epochs, or else the steps, are at their start; in another fold or stage, whether they go back."""
         if self._first is None or self.runs >= MOST_RUNS:
             return False
         first, before, now = self._first[1], fall.epoch_before, fall.epoch
         if np.isnan(first) or np.isnan(now):
             first, before, now = self._first[0], fall.before, fall.now
-        return bool(now <= first + NEAR_START * max(before - first, 0.0))
+        near = _RESTARTED if fall.started else NEAR_START
+        elsewhere = now < before or (np.isnan(fall.epoch) and now > before + _AHEAD * fall.gap)
+        return bool((fall.changed and elsewhere) or now <= first + near * max(before - first, 0.0))
 
     def _goes_on(self, fall: _Fall) -> bool:
         """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
-        if fall.before not in (self._top, fall.then[0]) or not len(fall.after) or not self._began:
+        if not np.isnan(fall.epoch) or fall.before not in (self._top, fall.then[0]):
+            return False
+        if not len(fall.after) or not self._began:
             return False
         level = float(np.median(fall.after))
         from_last = abs(level - float(np.median(self._latest)))
@@ -371,8 +389,20 @@ class Axis:
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
 
 
-def _tell_collision(anomalies: Anomalies, name: str, done: str) -> None:
-    anomalies.note(f"most values share the {name!r} of another", done)
+def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -> None:
+    what = f"{name!r} goes up and down" if moves else f"most values share the {name!r} of another"
+    anomalies.note(what, done)
+
+
+def _first_again(epochs: Floats) -> Flags:
+    """Whether an epoch, from the second point on, is the first one again: the run before was given up after it.
+
+    If other epochs also come again, or hardly any goes on, a point is less than an epoch.
+    """
+    again = epochs[1:] == epochs[:-1]
+    first: Flags = again & (epochs[1:] == epochs[:1])
+    rises = int(np.sum(epochs[1:] > epochs[:-1]))
+    return first if np.array_equal(again, first) and FEWEST_EPOCHS * np.sum(first) <= rises else np.zeros_like(first)
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:

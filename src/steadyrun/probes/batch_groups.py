@@ -24,24 +24,44 @@ class BatchFacts:
 Shape = tuple[tuple[tuple[int, ...], str], ...]
 
 
-def shape_of(arrays: Sequence[HostArray]) -> Shape | None:
-    """What batches must have in common to be looked at together; None for one that is looked at by itself."""
+def shape_of(arrays: Sequence[HostArray], pad_id: int | None = None) -> Shape | None:
+    """What batches must have in common to be looked at together; None for one that is looked at by itself.
+
+    Where `pad_id` is known, tokens may be padded to any length: no fact of a batch depends on it.
+    """
     if not arrays or arrays[0].ndim == 0 or arrays[0].shape[0] < 2 or not all(array.size for array in arrays):
         return None
-    return tuple((array.shape, array.dtype.str) for array in arrays)
+    return tuple(
+        ((array.shape[0], -1) if pad_id is not None and _is_tokens(array) else array.shape, array.dtype.str)
+        for array in arrays
+    )
+
+
+def _is_tokens(array: HostArray) -> bool:
+    return array.ndim == 2 and _is_integer(array) and 1 < array.shape[1] <= single.SAMPLED_ELEMENTS
+
+
+def _stacked(arrays: Sequence[HostArray], pad_id: int | None) -> HostArray:
+    longest = max(array.shape[-1] for array in arrays)
+    if pad_id is None or all(array.shape[-1] == longest for array in arrays):
+        return np.stack(arrays)
+    stack = np.full((len(arrays), len(arrays[0]), longest), pad_id, arrays[0].dtype)
+    for index, array in enumerate(arrays):
+        stack[index, :, : array.shape[1]] = array
+    return stack
 
 
 def facts_of(batches: Sequence[Sequence[HostArray]], pad_id: int | None) -> list[BatchFacts]:
     """The facts of each batch; all are numpy arrays of one `shape_of`."""
     count, rows = len(batches), batches[0][0].shape[0]
-    stacks = [np.stack(arrays) for arrays in zip(*batches, strict=True)]
+    stacks = [_stacked(arrays, pad_id) for arrays in zip(*batches, strict=True)]
     flat = [stack.reshape(-1, *stack.shape[2:]) for stack in stacks]
     summed = single.example_sums(flat, pad_id)
     examples = single.folded([total for _, total in summed]).reshape(count, rows)
     columns: dict[str, HostArray | None] = {
         "examples": np.full(count, float(rows)),
         **_tokens(stacks, pad_id),
-        "ignored_labels": _ignored(stacks),
+        "ignored_labels": _ignored(stacks, batches),
         "batch_nonfinite": _nonfinite(stacks),
         "label_hash": _labels(stacks),
         "batch_hash": _hashes(examples),
@@ -88,12 +108,12 @@ def _tokens(stacks: list[HostArray], pad_id: int | None) -> dict[str, HostArray 
     return {"tokens": count, "repeated_tokens": again / np.maximum(1, after)}
 
 
-def _ignored(stacks: list[HostArray]) -> HostArray | None:
-    labels = next((stack for stack in reversed(stacks) if _is_integer(stack) and stack.ndim > 1), None)
-    if labels is None:
+def _ignored(stacks: list[HostArray], batches: Sequence[Sequence[HostArray]]) -> HostArray | None:
+    last = next((i for i in range(len(stacks) - 1, -1, -1) if _is_integer(stacks[i]) and stacks[i].ndim > 1), None)
+    if last is None:
         return None
-    share = (labels == single.IGNORED_LABEL).mean(tuple(range(1, labels.ndim)))
-    return np.where(share > 0, share, np.nan)
+    skipped = (stacks[last] == single.IGNORED_LABEL).sum(tuple(range(1, stacks[last].ndim)))
+    return np.where(skipped > 0, skipped / np.array([batch[last].size for batch in batches]), np.nan)
 
 
 def _nonfinite(stacks: list[HostArray]) -> HostArray | None:

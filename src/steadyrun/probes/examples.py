@@ -55,7 +55,7 @@ def look_together(waiting: list[_Later], pad_id: int | None) -> None:
     groups: dict[Any, list[tuple[_Later, list[Array]]]] = {}
     for later in waiting:
         parts = later.parts()
-        if len(parts) == 1 and (shape := shape_of(parts[0])) is not None:
+        if len(parts) == 1 and (shape := shape_of(parts[0], pad_id)) is not None:
             groups.setdefault(shape, []).append((later, parts[0]))
     for group in groups.values():
         with suppress(Exception):  # looked at one by one, which says what is wrong
@@ -80,7 +80,7 @@ class ExampleProbe:
         If capture has `kept` a small batch, its copy is looked at later.
         """
         several = is_list_of_batches(batch)
-        if kept is not None and kept.plain and all(t.nbytes <= _SMALL_BYTES for t in kept.tensors.values()):
+        if kept is not None and kept.plain and max(kept.sizes, default=0) <= _SMALL_BYTES:
             self._look_later(_Later(lambda: _parts_of(kept, several), row))
             return
         parts = [arrays_of(part) for part in (batch if several else [batch])]

@@ -39,8 +39,10 @@ class HashSample:
     def take_new(self) -> npt.NDArray[np.float64]:
         """What was kept since the last call: rows of a hash and its step."""
         taken, self._new = self._new, []
-        rows = [np.column_stack([hashes, np.full(len(hashes), float(step))]) for hashes, step in taken]
-        return np.concatenate(rows) if rows else np.empty((0, 2))
+        if not taken:
+            return np.empty((0, 2))
+        steps = np.repeat([float(step) for _, step in taken], [len(hashes) for hashes, _ in taken])
+        return np.column_stack([np.concatenate([hashes for hashes, _ in taken]), steps])
 
 
 class TargetMemory:

@@ -41,6 +41,8 @@ def scalar(value: Any, name: str) -> Scalar:
     if is_tensor(value):
         if value.numel() != 1:
             raise TypeError(f"{name} must be one number, not a tensor of shape {tuple(value.shape)}")
+        if type(value) is sys.modules["torch"].Tensor and value.is_cpu:  # nearly all on the CPU, in every step
+            return float(value.item())
         detached = value.detach()
         if hasattr(detached, "to_local"):  # a DTensor: adding it up over the ranks would need all of them here
             detached = detached.to_local()

@@ -7,11 +7,13 @@ of these is left out, and named.
 
 from __future__ import annotations
 
+import ctypes
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +25,10 @@ _PLAIN = (bool, int, str, type(None))
 _USUAL = frozenset(  # kinds of numbers that need no second look
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 )
+_Copy = Callable[[Tensor], Tensor]
+_FLAT: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
 _DEEPEST = 50
+_PIECE, _ALIGNED = 2**20, 64  # elements of a piece of memory, and of what copies begin at a multiple
 
 
 class AttributeDict(dict[str, Any]):
@@ -48,18 +53,114 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors.values())
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each tensor."""
+        return [tensor.nbytes for tensor in self.tensors.values()]
 
 
-def pack(structure: Any, *, copy: bool = True) -> Packed:
+class _FlatPacked(Packed):
+    """A tuple, list or dict of tensors that lie in a `Room`: taken in with little work, since it is done in every step.
+
+    Its tree and its tensors are made when they are asked for.
+    """
+
+    def __init__(self, kind: str, keys: list[Any], kept: list[_Kept], storages: set[int]) -> None:
+        self._kind, self._keys, self._kept = kind, keys, kept
+        self.storages, self.lost, self.plain = storages, [], True
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
+        return {str(key): kept.tensor() for key, kept in zip(self._keys, self._kept, strict=True)}
+
+    @cached_property
+    def tree(self) -> Any:
+        parts = [{"tensor": str(key), **kept.layout} for key, kept in zip(self._keys, self._kept, strict=True)]
+        return {
+            self._kind: [list(pair) for pair in zip(self._keys, parts, strict=True)] if self._kind == "dict" else parts
+        }
+
+    @property
+    def sizes(self) -> list[int]:
+        return [kept.size for kept in self._kept]
+
+
+class _Kept(NamedTuple):
+    """Where a copy lies in a piece of memory, and how the original lay."""
+
+    piece: Tensor
+    first: int
+    size: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    layout: dict[str, Any]
+
+    def tensor(self) -> Tensor:
+        return self.piece.as_strided(self.shape, self.stride, self.first)
+
+
+class Room:
+    """Memory for copies that are kept for long: one after another in large pieces, one for each kind of number.
+
+    Among the blocks that the training frees in every step, each small copy would keep a large one from being used
+    again: a program of half a million parameters grew by 1 MiB a step.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[torch.dtype, Tensor] = {}
+        self._used: dict[torch.dtype, int] = {}
+
+    def copy(self, values: Tensor) -> Tensor:
+        """A contiguous copy of a dense tensor on the CPU."""
+        kept = self.keep(values)
+        return _copied(values) if kept is None else kept.tensor()
+
+    def keep(self, values: Tensor) -> _Kept | None:
+        """The same, without making a tensor of it yet; None for a large one."""
+        kind, count = values.dtype, values.numel()
+        used = self._used.get(kind, _PIECE)
+        if used + count > _PIECE:
+            if count > _PIECE // 4:
+                return None
+            self._pieces[kind], used = torch.empty(_PIECE, dtype=kind), 0
+        self._used[kind] = used + count + -count % _ALIGNED
+        piece, whole = self._pieces[kind], values.contiguous()
+        ctypes.memmove(piece.data_ptr() + used * piece.itemsize, whole.data_ptr(), whole.nbytes)
+        return _Kept(piece, used, whole.nbytes, whole.shape, whole.stride(), _layout(values))
+
+
+def pack(structure: Any, *, copy: bool = True, room: Room | None = None) -> Packed:
     """Take `structure` apart. With `copy` the tensors are on the CPU, and the caller's later changes do not reach them.
 
     A copy from a CUDA device is started and not waited for: call `arrived` before it is read. Without `copy` they are
-    the caller's own.
+    the caller's own. Copies that are kept for long are given a `room`.
     """
+    if room is not None and (packed := _pack_flat(structure, room)) is not None:
+        return packed
     packed = Packed()
-    packed.tree = _pack_value(structure, packed, "", copy, 0)
+    packed.tree = _pack_value(structure, packed, "", None if not copy else _copied if room is None else room.copy, 0)
     return packed
+
+
+def _pack_flat(structure: Any, room: Room) -> Packed | None:
+    """The same for a tuple, list or dict of usual tensors, which nearly every batch is, in every step; None else."""
+    kind = _FLAT.get(type(structure))
+    if kind is None or (kind == "dict" and not all(type(key) is str and key and key[0] != "." for key in structure)):
+        return None
+    kept: list[_Kept] = []
+    storages: set[int] = set()
+    for value in structure.values() if kind == "dict" else structure:
+        if not _is_usual(value) or (part := room.keep(value)) is None:
+            return None
+        kept.append(part)
+        storages.add(value.untyped_storage().data_ptr())
+    return _FlatPacked(kind, list(structure) if kind == "dict" else list(range(len(kept))), kept, storages)
+
+
+def _copied(values: Tensor) -> Tensor:
+    return values.clone(memory_format=torch.contiguous_format)
 
 
 def arrived(packed: Packed) -> None:
@@ -94,25 +195,27 @@ def _is_usual(value: Any) -> bool:
     )
 
 
-def _pack_value(value: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+def _pack_value(value: Any, packed: Packed, path: str, copied: _Copy | None, depth: int) -> Any:
     if isinstance(value, Tensor):
-        return _tensor(value, packed, path, copy)
+        return _tensor(value, packed, path, copied)
     if type(value) in (list, tuple) and depth <= _DEEPEST:  # nearly all of them, in every step
-        items = [_pack_value(item, packed, f"{path}.{index}", copy, depth + 1) for index, item in enumerate(value)]
+        items = [_pack_value(item, packed, f"{path}.{index}", copied, depth + 1) for index, item in enumerate(value)]
         return {"tuple" if type(value) is tuple else "list": items}
     if type(value) is dict and depth <= _DEEPEST and all(type(key) is str for key in value):
         return {
-            "dict": [[key, _pack_value(item, packed, f"{path}.{key}", copy, depth + 1)] for key, item in value.items()]
+            "dict": [
+                [key, _pack_value(item, packed, f"{path}.{key}", copied, depth + 1)] for key, item in value.items()
+            ]
         }
     if isinstance(value, _PLAIN):
         return value if type(value) in _PLAIN else _plain(value)
     if isinstance(value, float):
         return float(value) if np.isfinite(value) else {"float": str(float(value))}
     if isinstance(value, np.ndarray | np.generic):
-        return _array(value, packed, path, copy)
+        return _array(value, packed, path, copied)
     if depth > _DEEPEST:
         return _left_out(value, packed, path)
-    return _container(value, packed, path, copy, depth + 1)
+    return _container(value, packed, path, copied, depth + 1)
 
 
 def _plain(value: Any) -> Any:
@@ -130,7 +233,7 @@ def attributes(instance: Any) -> dict[str, Any]:
     return own | getattr(instance, "__dict__", {})
 
 
-def _container(container: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+def _container(container: Any, packed: Packed, path: str, copied: _Copy | None, depth: int) -> Any:
     if isinstance(container, Mapping) or (is_dataclass(container) and not isinstance(container, type)):
         kind = "dict" if isinstance(container, dict) else "mapping" if isinstance(container, Mapping) else "object"
         packed.plain = packed.plain and kind != "object"
@@ -138,27 +241,27 @@ def _container(container: Any, packed: Packed, path: str, copy: bool, depth: int
         return {
             kind: [
                 [
-                    key if type(key) is str else _pack_value(key, packed, path, copy, depth),
-                    _pack_value(item, packed, f"{path}.{key}", copy, depth),
+                    key if type(key) is str else _pack_value(key, packed, path, copied, depth),
+                    _pack_value(item, packed, f"{path}.{key}", copied, depth),
                 ]
                 for key, item in pairs
             ]
         }
     if not isinstance(container, list | tuple | set | frozenset):
         return _left_out(container, packed, path)
-    items = [_pack_value(item, packed, f"{path}.{index}", copy, depth) for index, item in enumerate(container)]
+    items = [_pack_value(item, packed, f"{path}.{index}", copied, depth) for index, item in enumerate(container)]
     packed.plain = packed.plain and isinstance(container, list | tuple)
     if isinstance(container, tuple) and hasattr(container, "_fields"):
         return {"named": [type(container).__name__, list(container._fields), items]}
     return {"tuple" if isinstance(container, tuple) else "list": items}
 
 
-def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
+def _tensor(tensor: Tensor, packed: Packed, path: str, copied: _Copy | None) -> Any:
     if _is_usual(tensor):
         name = _free(packed, path)
         packed.storages.add(tensor.untyped_storage().data_ptr())
         values = tensor.detach()
-        packed.tensors[name] = values.clone(memory_format=torch.contiguous_format) if copy else values
+        packed.tensors[name] = copied(values) if copied else values
         return {"tensor": name, **_layout(values)}
     unusual = tensor.is_nested or tensor.is_quantized or tensor.is_meta or hasattr(tensor, "full_tensor")
     if tensor.layout != torch.strided or unusual:
@@ -172,9 +275,9 @@ def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
     if values.device.type != "cpu":
         packed.plain = False  # copies on their way
         cuda = values.device.type == "cuda"
-        packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copy else values
+        packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copied else values
         return {kind: name, "device": values.device.type}
-    packed.tensors[name] = values.clone(memory_format=torch.contiguous_format) if copy else values
+    packed.tensors[name] = copied(values) if copied else values
     return {kind: name, **_layout(values)}
 
 
@@ -205,9 +308,9 @@ def laid_out(tensor: torch.Tensor, offset: int, strides: list[int]) -> torch.Ten
     return room.as_strided(tensor.shape, strides, first).copy_(tensor)
 
 
-def _array(array: Any, packed: Packed, path: str, copy: bool) -> Any:
+def _array(array: Any, packed: Packed, path: str, copied: _Copy | None) -> Any:
     if isinstance(array, np.generic):
-        return _pack_value(array.item(), packed, path, copy, 0)
+        return _pack_value(array.item(), packed, path, copied, 0)
     try:
         native = array.dtype.newbyteorder("=")  # torch takes no other
         tensor = torch.from_numpy(array.astype(native, copy=True))

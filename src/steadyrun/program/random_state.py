@@ -20,6 +20,7 @@ from torch import Tensor
 
 _MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the place in them
 _HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
+_MARK_BYTES = 64  # at each end of the state of torch's generator
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
 Mark = Any
@@ -34,20 +35,22 @@ class RandomState:
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
     cuda: dict[int, Tensor] = field(default_factory=dict)
-    marks: tuple[Mark, Mark] = (None, None)
+    marks: tuple[Mark, Mark, Mark] = (None, None, None)
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
-    marks = (_python_mark(), _numpy_mark())
+    drawn = torch.get_rng_state()
+    marks = (_python_mark(), _numpy_mark(), _torch_mark(drawn))
     python: Any = None
     numpy: Any = None
     if before is not None:  # twice a step: nothing here is more than it has to be
+        drawn = before.torch if marks[2] == before.marks[2] else drawn
         python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
         held_back = before.numpy[_HAS_GAUSS]  # a number that may be gone without a trace
         numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
     return RandomState(
-        torch.get_rng_state(),
+        drawn,
         _compact(random.getstate()) if python is None else python,
         np.random.get_state(legacy=True) if numpy is None else numpy,  # type: ignore[arg-type]
         {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
@@ -127,6 +130,13 @@ def _python_mark() -> Mark:
     if (words := _python_memory()) is None:
         return None
     return words[0], words[1], words[2], words[312], words[624], random._inst.gauss_next  # type: ignore[attr-defined]
+
+
+def _torch_mark(state: Tensor) -> Mark:
+    """Of a state that was read: the place and the first words are at its beginning, a Gaussian held back at its end."""
+    address, size = state.data_ptr(), state.nbytes
+    ends = min(size, _MARK_BYTES)
+    return ctypes.string_at(address, ends), ctypes.string_at(address + size - ends, ends)
 
 
 _numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and its words

@@ -12,6 +12,7 @@ that does not exist, and who uses it does without.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections import deque
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -32,6 +34,8 @@ Around = Callable[..., Any]
 """Called as `around(call, *args, **options)` in the place of the function, which is `call`."""
 
 _MARK = "__steadyrun__"
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_PLAIN = (type, str, int, float, type(None))  # what refers to no other function
 _MOST_NODES = 2_000  # of what another tool's wrapper refers to
 _MISSING: Any = object()
 _lock = threading.RLock()
@@ -106,6 +110,8 @@ class _Layer:
 
 def _layer_within(function: Any, owner: Any, name: str) -> _Layer | None:
     """Our layer for this function somewhere inside what stands there now: another tool may have wrapped it."""
+    if _is_torchs(function):
+        return None
     waiting, known = deque([function]), {id(function): function}
     while waiting:
         node = waiting.popleft()
@@ -117,6 +123,17 @@ def _layer_within(function: Any, owner: Any, name: str) -> _Layer | None:
                 known[id(part)] = part
                 waiting.append(part)
     return None
+
+
+def _is_torchs(function: Any) -> bool:
+    """Whether this is a function of torch, around another of torch at most: nobody has wrapped it."""
+    if type(function) is not FunctionType or not function.__code__.co_filename.startswith(_TORCH):
+        return False
+    try:
+        inner = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a cell that is still empty
+        return False
+    return all(isinstance(part, _PLAIN) or _is_torchs(part) for part in (*inner, *vars(function).values()))
 
 
 def _layer_of(function: Any) -> _Layer | None:

@@ -78,6 +78,13 @@ def trend(x: Floats, y: Floats, blocks: int = _BLOCKS) -> Trend:
     return Trend(rise, _ratio(rise, float(error)), float(ends[0]), float(ends[1]))
 
 
+def largest_rise(values: Floats) -> float:
+    """The largest rise from end to end that these values may hide: two errors above that of a straight line."""
+    line = trend(np.arange(len(values), dtype=float), values)
+    rise = line.end - line.start
+    return rise + 2 * abs(rise / line.t) if line.t else rise
+
+
 def _ratio(rise: float, error: float) -> float:
     if error > 0:
         return rise / error

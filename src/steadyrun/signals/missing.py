@@ -122,7 +122,7 @@ def _of_a_log(run: Signals, missing: MissingSignal) -> str:
         return missing.how
     others = [name for name in run.own if not _TIMES.search(name)]
     if missing.name == "loss" and others and not run.has("loss"):
-        return f"{_NAME_IT}: {_candidates(others)}; a reward, accuracy or score is judged if its name says so"
+        return f"{_NAME_IT}, or a reward, accuracy or other score with --map score=NAME: {_candidates(others)}"
     if missing.name in _LOGGED:
         return f"{_LET_LOG}{_LOGGED[missing.name]}"
     return NOT_IN_A_LOG

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.signals.curves import OF_NORMAL, Floats, ema, neighbour_noise
+from steadyrun.signals.curves import OF_NORMAL, Floats, chance_of_rise, ema, neighbour_noise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
@@ -54,6 +54,18 @@ class Levels:
     steps: float
     later: float  # the best level of the second half
     points: int
+    stretches: Floats  # the median of each stretch in their order; of a short record its values, for tests of a trend
+    first_step: float
+
+    @property
+    def chance_of_climb(self) -> float:
+        """How likely levels without a trend rise as steadily as those since the lowest one."""
+        return chance_of_rise(self.stretches[int(np.argmin(self.stretches)) :])
+
+    @property
+    def chance_of_fall(self) -> float:
+        """How likely levels without a trend fall as steadily as these."""
+        return chance_of_rise(-self.stretches)
 
     @property
     def fallen(self) -> float:
@@ -92,7 +104,9 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
     later = float(np.max(half) if rises else np.min(half))
     start = float(medians[0]) if rises else true_start(values)
     error = _error(values, tail, medians)
-    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points), later, len(values))
+    length, first = run.length(points), float(points.steps[0])
+    ranked = medians if size > 2 else values
+    measured = Levels(start, lowest, last, error, points.step_at(at), length, later, len(values), ranked, first)
     run.memo["levels", name, rises] = measured
     return measured
 

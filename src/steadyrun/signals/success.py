@@ -10,16 +10,19 @@ from steadyrun.signals.run_signals import Points, Signals
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
 _HIGHER = REWARDS | frozenset({
-    "accuracy", "acc", "acc1", "top1", "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
+    "accuracy", "acc", "acc1", "acc5", "top1", "top5", "prec1", "prec5", "winrate",
+    "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
-_LOWER = frozenset({"wer", "cer", "eer", "ter", "fid"})
+_LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
-    "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score",
+    "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
+    "last", "recent", "running", "rolling", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall",
+    "model",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
@@ -36,9 +39,10 @@ def words_of(name: str) -> frozenset[str]:
 def better(name: str) -> int:
     """Which way a measured success is better, by a name of which every word is known; 0 if it is none.
 
-    A number in a name is a window or a threshold, such as that of `mean 100 episode reward`.
+    A number in a name is a window or a threshold, such as that of `mean 100 episode reward` or `Average100 Score`.
     """
-    words = frozenset(word for word in words_of(name) if not word.isdigit())
+    known = _HIGHER | _LOWER | _KNOWN
+    words = frozenset(word if word in known else word.rstrip("0123456789") for word in words_of(name)) - {""}
     of_success = words & (_HIGHER | _LOWER)
     if not of_success or words - of_success - _KNOWN:
         return 0
@@ -63,8 +67,10 @@ def successes(run: Signals) -> dict[str, int]:
     The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
-    if found or len(run.own) != 1 or run.has("loss") or run.has("val_loss"):
+    if found or run.has("loss") or run.has("val_loss"):
         return found
+    if len(run.own) != 1:
+        return {}
     words = words_of(run.own[0])
     return {run.own[0]: HIGHER} if words & _RETURNS and not words & _ABOUT_REWARDS else {}
 

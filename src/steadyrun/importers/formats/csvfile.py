@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,21 +15,15 @@ from steadyrun.importers.formats.long_table import Points
 from steadyrun.importers.formats.table_columns import (
     LongColumns,
     RunCounter,
+    label_columns,
     long_columns,
     run_columns,
+    runs_by_column,
 )
-from steadyrun.importers.formats.text_table import (
-    Block,
-    Layout,
-    blocks,
-    cells,
-    detect,
-    is_number,
-    layout,
-    names_of,
-    rows,
-)
+from steadyrun.importers.formats.table_layout import Layout, cells, detect, is_number, layout, names_of
+from steadyrun.importers.formats.text_table import Block, blocks, rows
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, LogRows, SourceRun
+from steadyrun.importers.series_roles import name_of_file
 
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
 _LISTED = 6  # columns in a message
@@ -39,10 +34,12 @@ def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
     if not table.named:
         listed = ", ".join(table.names[:_LISTED]) + (" …" if len(table.names) > _LISTED else "")
-        own = next((name for name in table.names if name.startswith("column_")), table.names[0])
+        own = next((name for name in table.names if name.startswith("column_")), table.names[-1])
         anomalies.note(
             "no names of columns", f"they are called {listed}; --map ROLE=NAME names one, such as --map loss={own}"
         )
+    if (runs := runs_by_column(table.names, name_of_file(path.stem))) and key in runs:
+        return _of_column(rows(path, table, anomalies), table.names, runs, key)
     columns = _long(path, table)
     if columns is not None:
         return _read_long(path, table, columns, key, anomalies)
@@ -55,17 +52,37 @@ def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
 
 def _table_runs(path: Path) -> list[SourceRun]:
     table = layout(path)
-    runs = RunCounter(run_columns(table.names))
+    if columns := runs_by_column(table.names, name_of_file(path.stem)):
+        return [SourceRun(run, run) for run in columns]
+    runs = _run_counter(table.names)
     for block in blocks(path, table, Anomalies()) if runs.columns else ():
         if not runs.add([words(block.columns[name]) for name in runs.columns if name in block.columns]):
             break
     return runs.parts()
 
 
+def _run_counter(names: Iterable[str]) -> RunCounter:
+    """By the columns that name a run, else by the first that names a fold, a seed or a model."""
+    there = list(names)
+    named = run_columns(there)
+    return RunCounter(named) if named else RunCounter(label_columns(there)[:1], labels=True)
+
+
 def _of_run(block: Block, key: str) -> Block:
     """The rows of one run; all of them if the table holds one run."""
-    columns = run_columns(block.columns)
-    return block.filtered([entry == key for entry in words(block.columns[columns[0]])]) if key and columns else block
+    columns = _run_counter(block.columns).columns if key else ()
+    return block.filtered([entry == key for entry in words(block.columns[columns[0]])]) if columns else block
+
+
+def _of_column(rows_of_all: Iterator[LogRows], names: list[str], runs: dict[str, dict[str, str]], key: str) -> Log:
+    """One of several runs that stand in columns beside each other; columns of no run belong to all."""
+    mine = runs[key]
+    others = {name for columns in runs.values() for name in columns} - set(mine)
+    kept = {name: mine.get(name, name) for name in names if name not in others}
+    return Log(
+        LogRows(pack.count, {kept[name]: column for name, column in pack.columns.items() if name in kept})
+        for pack in rows_of_all
+    )
 
 
 def _long(path: Path, table: Layout) -> LongColumns | None:
@@ -128,14 +145,8 @@ def _parts(path: Path) -> list[SourceRun]:
 def _read_export(path: Path, key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
     runs = _runs(table.names)
-    mine = runs.get(key) or (next(iter(runs.values())) if len(runs) == 1 else {})
-    others = {name for name in table.names if _COLUMN.fullmatch(name) and name not in mine}
-    return Log(
-        LogRows(
-            block.count, {mine.get(name, name): column for name, column in block.columns.items() if name not in others}
-        )
-        for block in rows(path, table, anomalies)
-    )
+    names = [name for name in table.names if not name.endswith(("__MIN", "__MAX"))]
+    return _of_column(rows(path, table, anomalies), names, runs, key if key in runs else next(iter(runs)))
 
 
 # YOLO's results.csv: losses in parts; the core sums them.

@@ -18,7 +18,7 @@ import numpy as np
 from steadyrun.errors import LogError
 from steadyrun.importers.formats.long_table import EPOCH, STEP, TIME, Points, series_of_file
 from steadyrun.importers.formats.table_columns import axis, first_of, plain
-from steadyrun.importers.log_rows import Anomalies, Log
+from steadyrun.importers.log_rows import WIDEST, Anomalies, Log
 from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import rank
 
@@ -46,7 +46,8 @@ def curves(content: Any) -> list[Curve]:
     plots = [curve for curve in found if not curve.listed]
     if any(rank(role, curve.name) is not None for role in (STEP, EPOCH) for curve in plots):
         return []  # columns with an axis of their own
-    chosen = plots or (found if len({curve.listed for curve in found}) > 1 else [])
+    columns = isinstance(content, dict) and any(_numbers(item) and len(item) > 1 for item in content.values())
+    chosen = plots or (found if len({curve.listed for curve in found}) > 1 and not columns else [])
     return chosen if max((len(curve.values) for curve in chosen), default=0) > 1 else []
 
 
@@ -108,6 +109,16 @@ def counts(content: Mapping[str, Any]) -> list[int]:
     """The steps or epochs that the names of an object are, such as `1` or `epoch_1`; none if they are not."""
     found = [_COUNT.fullmatch(name) for name in content]
     return [int(match[1]) for match in found if match] if len(found) > 1 and all(found) else []
+
+
+def taken_apart(content: Mapping[str, Any], length: int) -> dict[str, list[Any]]:
+    """Lists of objects, as long as the other lists of a history: a list for each name in them."""
+    found: dict[str, list[Any]] = {}
+    for name, column in content.items():
+        if isinstance(column, list) and len(column) == length and all(isinstance(entry, dict) for entry in column):
+            inner = dict.fromkeys(key for entry in column for key in entry)
+            found |= {f"{name}/{key}": [entry.get(key) for entry in column] for key in list(inner)[:WIDEST]}
+    return found
 
 
 def _name(path: tuple[str, ...], content: Mapping[str, Any] | None = None) -> str:

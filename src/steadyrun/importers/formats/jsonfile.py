@@ -15,12 +15,21 @@ import numpy as np
 
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import LARGEST_JSON, binary, decoded, lines
-from steadyrun.importers.formats.json_curves import counts, curves, read_curves
+from steadyrun.importers.formats.json_curves import counts, curves, read_curves, taken_apart
 from steadyrun.importers.formats.long_table import Points
-from steadyrun.importers.formats.table_columns import LongColumns, in_context, long_columns, seconds
-from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, FileSample, Format, Log, Row, packed
+from steadyrun.importers.formats.table_columns import (
+    EVALUATIONS,
+    SPLITS,
+    LongColumns,
+    held_out_name,
+    in_context,
+    long_columns,
+    seconds,
+)
+from steadyrun.importers.likely_roles import role_of_file
+from steadyrun.importers.log_rows import PACK, Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
-from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank, spellings
+from steadyrun.importers.series_roles import name_of_file
 from steadyrun.signals.curves import Floats
 
 # Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
@@ -29,9 +38,6 @@ from steadyrun.signals.curves import Floats
 _DEPTH = 8
 _SAMPLE = 20  # objects that tell whether each is a row or a point
 _SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
-SPLITS = ("mode", "split", "phase", "stage", "subset")
-HELD_OUT = {"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"}
-_OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 
 
 def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> dict[str, float]:
@@ -60,16 +66,8 @@ def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
 
 def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
-    split = next((str(entry[key]).lower() for key in SPLITS if isinstance(entry.get(key), str)), "")
-    return {held_out_name(name): number for name, number in row.items()} if split in HELD_OUT else row
-
-
-@lru_cache(maxsize=WIDEST)
-def held_out_name(name: str) -> str:
-    """What a series of training is called in an evaluation: with `val_` in front, unless it says so itself."""
-    if HELD_OUT & set(spellings(name)[1].split("_")):
-        return name
-    return name if any(rank(role, name) is not None for role in _OF_THE_RUN) else f"val_{name}"
+    held_out = any(entry[key].lower() in EVALUATIONS for key in SPLITS if isinstance(entry.get(key), str))
+    return {held_out_name(name): number for name, number in row.items()} if held_out else row
 
 
 def _log(entries: Iterable[tuple[str, Any]], path: Path, anomalies: Anomalies) -> Log:
@@ -299,8 +297,13 @@ def _golden_points(series: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
 # -- a list of numbers per name: Keras' History.history ---------------------------------------------------------------
 
 
-def _columns(content: Any) -> Mapping[str, list[Any]] | None:
-    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all."""
+def _columns(content: Any, path: Path) -> Mapping[str, list[Any]] | None:
+    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all.
+
+    A list of numbers alone is the series that its file is named after.
+    """
+    if isinstance(content, list) and role_of_file(path) is not None and all(map(_numeric, content[:_SAMPLE])):
+        content = {name_of_file(path.stem): content}
     if isinstance(content, dict) and isinstance(content.get("history"), dict):
         content = content["history"]
     if not isinstance(content, dict):
@@ -310,7 +313,8 @@ def _columns(content: Any) -> Mapping[str, list[Any]] | None:
         for name, column in _columns_below(content, "", 3)
         if column and not isinstance(column[0], dict | list)
     }
-    return lists if lists and max(len(column) for column in lists.values()) > 1 else None
+    longest = max((len(column) for column in lists.values()), default=0)
+    return lists | taken_apart(content, longest) if longest > 1 else None
 
 
 def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
@@ -324,7 +328,7 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
 
 
 def _read_history(path: Path, _key: str, anomalies: Anomalies) -> Log:
-    columns = _columns(loaded(path, anomalies))
+    columns = _columns(loaded(path, anomalies), path)
     if columns is None:
         raise LogError(f"{path} has no lists of numbers by name")
     return Log(packed(_history_rows(columns, anomalies)), kind="mean of an epoch")
@@ -402,7 +406,12 @@ FORMATS = (
         lambda sample: bool(curves(_content(sample))),
         _read_curves,
     ),
-    Format("history", "history JSON (Keras)", lambda sample: _columns(_content(sample)) is not None, _read_history),
+    Format(
+        "history",
+        "history JSON (Keras)",
+        lambda sample: _columns(_content(sample), sample.path) is not None,
+        _read_history,
+    ),
     Format("records", "JSON list of objects", lambda sample: _records(_content(sample)) is not None, _read_records),
     Format("jsonl", "JSON lines", _is_json_lines, _read_lines),
 )

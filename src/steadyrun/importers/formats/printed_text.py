@@ -9,7 +9,10 @@ from pathlib import Path
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import binary, decoded, lines, plain
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
+from steadyrun.importers.formats.dialects.dialect import Lines
 from steadyrun.importers.formats.dialects.joined_rows import separate
+from steadyrun.importers.formats.dialects.printed_values import plain_values
+from steadyrun.importers.formats.dialects.program_end import ProgramEnd
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
@@ -30,21 +33,29 @@ def best(sample: FileSample) -> Dialect | None:
 @lru_cache(maxsize=1)
 def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
     """Kept, for every dialect asks it of the same file."""
-    lines = _plain_lines(decoded(_sample(path)))
+    lines = _plain_lines(path)
     counts = {dialect.name: sum(len(dialect.pattern.findall(line)) for line in lines) for dialect in DIALECTS}
     lines_of_losses = max(counts[dialect.name] for dialect in DIALECTS if dialect.last_resort)
     special = [
         dialect for dialect in DIALECTS if not dialect.last_resort and counts[dialect.name] > _STRAY * lines_of_losses
     ]
     ordered = sorted(special, key=lambda dialect: -counts[dialect.name])
-    ordered += [dialect for dialect in DIALECTS if dialect.last_resort and counts[dialect.name]]
+    general = [dialect for dialect in DIALECTS if dialect.last_resort and counts[dialect.name]]
+    ordered += sorted(general, key=lambda dialect: -counts[dialect.name])
     return next((dialect for dialect in ordered if dialect.sure(lines)), None)
 
 
-def _plain_lines(text: str) -> list[str]:
+def _plain_lines(path: Path) -> list[str]:
     """Lines for a first look: plain, none longer than a person would print, none empty."""
+    text = decoded(_sample(path))
     lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-    return [row[:_LONGEST] for line in lines if line for row in separate(line)]
+    return [row[:_LONGEST] for _, row in _printed_rows(enumerate(lines), path)]
+
+
+def _printed_rows(lines: Lines, path: Path) -> Lines:
+    """What a program printed, row by row: several may stand in a line, and one value in several lines."""
+    filled = ((number, line) for number, line in lines if line)
+    return ((number, row) for number, line in plain_values(filled, path) for row in separate(line))
 
 
 def _sample(path: Path) -> bytes:
@@ -70,14 +81,17 @@ def _read(dialect: Dialect, path: Path, _key: str, anomalies: Anomalies) -> Log:
 
 def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     any_row = False
-    read = ((number, row[:_LONGEST_READ]) for number, line in lines(path, anomalies) if line for row in separate(line))
-    for row in dialect.rows(read, anomalies, log):
+    end = ProgramEnd(dialect.pattern)
+    printed = _printed_rows(end.watched(lines(path, anomalies)), path)
+    for row in dialect.rows(((number, row[:_LONGEST_READ]) for number, row in printed), anomalies, log):
         any_row = True
         yield row
-    if not any_row:
+    log.failure = end.failure
+    if not any_row and not end.failure:
         raise LogError(f"{path}: no line of it reads as {dialect.title}")
 
 
 FORMATS = tuple(
-    Format(dialect.name, dialect.title, partial(_detect, dialect.name), partial(_read, dialect)) for dialect in DIALECTS
+    Format(dialect.name, dialect.title, partial(_detect, dialect.name), partial(_read, dialect), alone=dialect.rowless)
+    for dialect in DIALECTS
 )

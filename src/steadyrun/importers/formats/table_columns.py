@@ -11,20 +11,30 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import accumulate
 
-from steadyrun.importers.log_rows import SourceRun
-from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank
+from steadyrun.importers.log_rows import WIDEST, SourceRun
+from steadyrun.importers.series_roles import EPOCH, HELD_OUT, RUN_COUNTERS, STEP, TIME, TRAIN, rank, spellings
 
 _NAMES = (
     "metricname", "metric", "tag", "name", "key", "attributepath", "attributename", "variable", "scalar", "series",
 )  # fmt: skip
 _VALUES = ("value", "metricvalue", "scalarvalue", "floatvalue", "val", "y", "scalar")
 _CONTEXTS = ("contextsubset", "metriccontextsubset", "runcontext", "context", "subset", "split", "phase", "mode")
+SPLITS = ("mode", "split", "phase", "stage", "subset", "set", "dataset", "partition", "type", "kind", "data")
+"""Columns that may say which data a row is about."""
+EVALUATIONS = frozenset({"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"})
+_OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 _RUN_IDS = ("runid", "runuuid", "runhash", "experimentkey")
 _RUN_NAMES = ("runname", "run", "trainingjobname", "experimentname")
 _STEPS = ("x", "steps")
 _TIMES = ("walltime", "timestamp", "time", "date", "datetime", "createdat")
 _INDICES = ("idx", "index", "id", "offset", "")
+_LABELS = RUN_COUNTERS | {"model", "method", "algorithm", "algo", "experiment", "exp"}
+_STAGES = frozenset({"stage", "phase", "task", "dataset"})  # they may take turns within one training
+_TURNS = 3  # rows of one label after the other, on average: if there are fewer, the rows of the runs take turns
+_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))(?P<run>(?:fold|seed|run|trial|rep|repeat)[ _-]?\d{1,4})(?:$|(?=[\W_]))", re.I)
 _MOST_RUNS = 10_000  # more different entries in a column of runs: it is something else
 _YEAR = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -91,26 +101,83 @@ def run_columns(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)
 
 
+def label_columns(names: Iterable[str], stages: bool = False) -> tuple[str, ...]:
+    """The columns that say of which fold, seed or model a row is; with `stages`, also of which phase of training."""
+    known = _LABELS | _STAGES if stages else _LABELS - _STAGES
+    return tuple(name for name in names if known & set(spellings(name)))
+
+
+def runs_by_column(names: Iterable[str], rest: str) -> dict[str, dict[str, str]]:
+    """Run, then column to name, for columns such as `fold_1/loss` and `loss_fold2`; none if there are fewer than two.
+
+    A column whose name is the run alone is called `rest`.
+    """
+    runs: dict[str, dict[str, str]] = {}
+    for name in names:
+        if found := _IN_NAME.search(name):
+            own = re.sub(r"^[\W_]+|[\W_]+$|(?<=[\W_])[\W_]+", "", name[: found.start()] + name[found.end() :])
+            runs.setdefault(found["run"], {})[name] = own or rest
+    alike = {tuple(sorted(columns.values())) for columns in runs.values()}
+    return runs if len(runs) > 1 and len(alike) == 1 else {}
+
+
+@dataclass
+class Labels:
+    """Counts how often a row is of another fold, seed or phase than the row before, by columns of words."""
+
+    last: tuple[str, ...] = ()
+    count: int = 0
+
+    def counted(self, columns: Sequence[Sequence[str]]) -> list[float] | None:
+        """The count at each row; None if the words say which data a row is about, are numbers, or take turns."""
+        told = [column for column in columns if any(column) and not any(map(_is_data_or_number, set(column)))]
+        labels = list(zip(*told, strict=True))
+        before = [self.last or labels[0], *labels[:-1]] if labels else []
+        changed = [a != b for a, b in zip(before, labels, strict=True)]
+        if not labels or sum(changed) * _TURNS > len(labels):
+            return None
+        counts = [self.count + float(count) for count in accumulate(changed)]
+        self.last, self.count = labels[-1], int(counts[-1])
+        return counts
+
+
+def _is_data_or_number(word: str) -> bool:
+    return word.lower() in TRAIN | HELD_OUT or re.fullmatch(r"[-+.\d]+(?:e[-+]?\d+)?", word, re.I) is not None
+
+
 @dataclass
 class RunCounter:
-    """Counts the rows of each run of a table, by the columns that `run_columns` gives."""
+    """Counts the rows of each run of a table, by the columns that `run_columns` or `label_columns` give."""
 
     columns: tuple[str, ...]
+    labels: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, str] = field(default_factory=dict)
+    _turns: int = 0
+    _last: str | None = None
 
     def add(self, entries: Sequence[Sequence[str]]) -> bool:
         """The entries of some rows, column by column; False once there are too many different ones."""
         if entries:
             self.counts.update(entries[0])
             self.names.update(zip(entries[0], entries[-1], strict=True))
+            before = [self._last, *entries[0][:-1]]
+            self._turns += sum(a != b for a, b in zip(before, entries[0], strict=True))
+            self._last = entries[0][-1] if entries[0] else self._last
         return len(self.counts) <= _MOST_RUNS
 
     def parts(self) -> list[SourceRun]:
-        """The runs; a nameless one if there is only one, or if the column has hardly any entry twice."""
+        """The runs; a nameless one if there is only one, or if the column has hardly any entry twice.
+
+        Labels are runs of their own only if their rows take turns; otherwise the steps say where each begins.
+        """
         runs = [entry for entry in self.counts if entry and entry not in self.columns]
-        if len(runs) < 2 or len(runs) > _MOST_RUNS or len(runs) > sum(self.counts.values()) / 2:
+        rows = sum(self.counts.values())
+        if len(runs) < 2 or len(runs) > _MOST_RUNS or len(runs) > rows / 2:
             return [SourceRun("")]
+        if self.labels:
+            apart = self._turns * _TURNS <= rows or any(entry.lower() in TRAIN | HELD_OUT for entry in runs)
+            return [SourceRun("")] if apart else [SourceRun(f"{self.columns[0]}-{entry}", entry) for entry in runs]
         return [SourceRun(self.names[entry] or entry, entry) for entry in runs]
 
 
@@ -120,6 +187,14 @@ def in_context(name: str, context: str) -> str:
     if not word or word.lower() in ("none", "null", "{}", "nan") or plain(word) in plain(name):
         return name
     return f"{word}/{name}"
+
+
+@lru_cache(maxsize=WIDEST)
+def held_out_name(name: str) -> str:
+    """What a series of training is called in an evaluation: with `val_` in front, unless it says so itself."""
+    if EVALUATIONS & set(spellings(name)[1].split("_")):
+        return name
+    return name if any(rank(role, name) is not None for role in _OF_THE_RUN) else f"val_{name}"
 
 
 def seconds(text: str) -> float | None:

@@ -6,6 +6,8 @@ from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Ques
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
+_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit"}  # a person or the cluster ended the program
+
 
 def find(run: Signals, _limit: Limits) -> Finding:
     failure = run.about("failure")
@@ -13,7 +15,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
         raise NotApplicable("no exception ended the run")
     step = run.manifest.get("last_step")
     at = step if isinstance(step, int) else None
-    facts = f"{failure.get('type')}: {failure.get('message')}"
+    facts = ": ".join(str(failure[key]) for key in ("type", "message") if failure.get(key))
     shown = failure.get("shown")
     if isinstance(shown, dict) and shown.get("what") in {"token", "label"}:
         low, high, size = (int(shown.get(key, 0)) for key in ("smallest", "largest", "size"))
@@ -23,7 +25,11 @@ def find(run: Signals, _limit: Limits) -> Finding:
             message = f"id {worst} was looked up in an embedding of {size} rows ({facts})."
             return Finding("token-out-of-range", message, measured, at)
         return Finding("label-out-of-range", f"label {worst} among {size} classes ({facts}).", measured, at)
-    return Finding("exception", f"the run ended with {facts}.", step=at)
+    frames = failure.get("traceback")
+    where = f" ({frames[-1]})" if isinstance(frames, list) and frames else ""
+    if not run.names and failure.get("type") not in _FROM_OUTSIDE:
+        return Finding("before-first-step", f"the program ended before its first recorded step with {facts}{where}.")
+    return Finding("exception", f"the run ended with {facts}{where}.", step=at)
 
 
 QUESTION = Question(
@@ -50,6 +56,13 @@ QUESTION = Question(
             meaning="a label is outside of the classes",
             fix="Count the classes from 0 and give the output layer one score for each; mask with ignore_index.",
             explains=("C", "D", "S"),
+        ),
+        Outcome(
+            name="before-first-step",
+            answer=FAULT,
+            meaning="the program failed before it trained",
+            fix="Repair the line that raises; run `steadyrun preflight` on the program before the next start.",
+            explains=("C", "D", "S", "V"),
         ),
         Outcome(name="exception", answer=NOTE, meaning="an exception ended the run"),
     ),

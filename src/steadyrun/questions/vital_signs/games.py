@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import Levels, levels
+from steadyrun.signals.progress import Levels, levels, true_start
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import beside_a_game, opponents
 from steadyrun.text import percent, shown
@@ -16,7 +16,7 @@ from steadyrun.text import percent, shown
 
 def game_over(run: Signals, limit: Limits) -> Finding | None:
     """A game that is lost for one side, or that nobody plays."""
-    return _won(run, limit) or _silent(run, limit) or _still(run, limit)
+    return _won(run, limit) or _silent(run, limit) or _fooled(run, limit) or _still(run, limit)
 
 
 def in_balance(run: Signals, limit: Limits) -> Finding | None:
@@ -42,7 +42,8 @@ def in_balance(run: Signals, limit: Limits) -> Finding | None:
 
 
 def _falls(loss: Levels, limit: Limits) -> bool:
-    return loss.start - loss.end > limit["errors"] * loss.error and loss.fallen > limit["beside"]
+    steady = loss.chance_of_fall < limit["steady"]
+    return loss.fallen > limit["beside"] and (steady or loss.start - loss.end > limit["errors"] * loss.error)
 
 
 def _stays_down(loss: Levels, limit: Limits) -> bool:
@@ -52,18 +53,40 @@ def _stays_down(loss: Levels, limit: Limits) -> bool:
 
 
 def _silent(run: Signals, limit: Limits) -> Finding | None:
-    """A discriminator whose loss was above zero and is exactly zero in the end, as it is printed."""
+    """A discriminator whose loss began above zero and is gone in the end, whatever the generator's other terms do."""
     for generator, discriminator in opponents(run):
         judge = run.maybe(discriminator)
         if judge is None or len(judge) < limit["points"] or run.maybe(generator) is None:
             continue
         last = judge.values[-max(limit.count("losses"), len(judge) // limit.count("last")) :]
-        share = float(np.mean(last == 0))
-        if judge.values[0] > 0 and share > limit["most"]:
-            words = f"{discriminator} begins at {shown(judge.values[0])} and is exactly 0 in {percent(share)} of the "
+        start = true_start(judge.values)
+        gone = (last >= 0) & (last < limit["silent"] * start)
+        share = float(np.mean(gone))
+        if start > 0 and share > limit["most"]:
+            top = shown(float(np.max(last[gone])))
+            words = f"{discriminator} begins at {shown(start)} and is at most {top} in {percent(share)} of the "
             words += f"last {len(last)} values (limit {percent(limit['most'])})"
-            return Finding("won", f"{words}: the generator never fools it.", {"end": 0.0, "share": share})
+            return Finding("won", f"{words}: the generator never fools it.", {"end": float(last[-1]), "share": share})
     return None
+
+
+def _fooled(run: Signals, limit: Limits) -> Finding | None:
+    """A discriminator that does ever worse, beyond what a coin costs it, while the generator's loss falls."""
+    for generator, discriminator in opponents(run):
+        sides = [run.maybe(name) for name in (generator, discriminator)]
+        if any(side is None or len(side) < limit["points"] or float(np.min(side.values)) < 0 for side in sides):
+            continue  # a critic's or hinge loss: it has no such coin
+        made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
+        falls = made.start - made.end > max(limit["errors"] * made.error, limit["beside"] * made.start)
+        worse = judge.end - judge.start > limit["errors"] * judge.error and judge.chance_of_climb < limit["steady"]
+        if falls and worse and judge.end > (1 + limit["coin"]) * max(_COIN, judge.start):
+            words = f"{discriminator} climbs from {shown(judge.start)} to {shown(judge.end)}, more than the "
+            words += f"{shown(_COIN)} of a coin, and {generator} falls from {shown(made.start)} to {shown(made.end)}."
+            return Finding("fooled", words, {"start": judge.start, "end": judge.end, "generator": made.end})
+    return None
+
+
+_COIN = 2 * math.log(2)  # cross-entropy of a coin for real and generated data together; squared errors are smaller
 
 
 def _won(run: Signals, limit: Limits) -> Finding | None:
@@ -141,6 +164,23 @@ GAME_LIMITS = (
         decision="as in V1.3",
     ),
     Threshold(
+        name="silent",
+        value=0.005,
+        unit="of the discriminator's first loss",
+        meaning="below this it is right with certainty, and the generator gets no gradient from it",
+        seed="",
+        decision="an untrained discriminator begins near a guess: of the cross-entropy of a guess this is a "
+        "probability of 0.997",
+    ),
+    Threshold(
+        name="coin",
+        value=0.1,
+        unit="of the loss of a coin, and of its first loss",
+        meaning="how far above both a discriminator's loss may climb",
+        seed="",
+        decision="in a balanced game it hovers at or below that of a coin",
+    ),
+    Threshold(
         name="beside",
         value=0.2,
         unit="fraction of the first loss",
@@ -160,6 +200,16 @@ GAME_OUTCOMES = (
         "it sees, and go back to a checkpoint before its loss was gone.",
         experiment="Train on from a checkpoint before that with a third of the discriminator's learning rate. If "
         "both losses stay in between, it was too strong; if not, look at what tells real from generated data.",
+        may_pass=True,
+    ),
+    Outcome(
+        name="fooled",
+        answer=SUSPECT,
+        meaning="the discriminator does worse than a coin: what it teaches the generator is of no use",
+        fix="Train the discriminator more often or with a higher rate, and check the labels of real and generated "
+        "batches, its batch normalisation and that its optimizer has its parameters.",
+        experiment="Train the discriminator alone for 200 steps against a fixed generator. If its loss falls below "
+        "that of a coin, it was too weak or too slow; if not, its inputs, labels or optimizer are wrong.",
         may_pass=True,
     ),
     Outcome(

@@ -10,6 +10,7 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.vital_signs.games import GAME_LIMITS, GAME_OUTCOMES, game_over, in_balance
+from steadyrun.questions.vital_signs.improvement import DESCENT_LIMITS, never_improves
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
@@ -36,7 +37,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("runaway", f"{words}; {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}; {swinging}", measured)
-    if loss.start - loss.end > surely and fallen > limit["fallen"]:
+    if fallen > limit["fallen"] and (loss.start - loss.end > surely or loss.chance_of_fall < limit["steady"]):
         if known.moves_freely:
             return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
         if lost > limit["some"] and _validation_holds(run, limit, loss):
@@ -49,6 +50,9 @@ def find(run: Signals, limit: Limits) -> Finding:
                 f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
             )
             return Finding("fell-back", message, measured | {"later": loss.later}, loss.best_step)
+        if _climbs(loss, limit, surely):
+            message = f"{words}: it climbs steadily since step {loss.best_step}, to {shown(loss.end / loss.best)} times"
+            return Finding("fell-back", f"{message} its best.", measured, loss.best_step)
         if loss.end - loss.best > surely and lost > limit["some"]:
             return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)
         return Finding("fell", f"{words}.", measured)
@@ -57,16 +61,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     if loss.end - loss.start > surely and loss.end > (1 + limit["risen"]) * abs(loss.start):
         if _came_down(loss, limit, surely):
             return Finding("fell-back", f"{words}: all of the descent is lost again.", measured, loss.best_step)
-        outcome = "rose" if known.must_fall or known.guess is not None else "unjudged"
+        must = known.must_fall or known.guess is not None or never_improves(run, limit, loss)
+        outcome = "rose" if must else "unjudged"
         return Finding(outcome, f"{words}: it ends above its start.", measured)
     if loss.start - loss.end > surely:
         stuck = _at_a_guess(run, limit, loss)
-        outcome = "little" if known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
+        half = len(loss.stretches) // 2
+        must = (known.start == RANDOM and loss.steps >= limit["patience"]) or never_improves(run, limit, loss, half)
+        outcome = "little" if must else "unjudged"
         message = f"{words}: it fell by {percent(fallen)} (limit {percent(limit['fallen'])})"
         return Finding("flat" if stuck else outcome, f"{message} in {loss.steps:.0f} steps{stuck}.", measured)
     must = known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"]
     stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
-    outcome = "flat" if must or stuck else "unjudged"
+    outcome = "flat" if must or stuck or never_improves(run, limit, loss) else "unjudged"
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
 
 
@@ -74,6 +81,12 @@ def _came_down(loss: Levels, limit: Limits, surely: float) -> bool:
     """Whether a loss that ends above its start had fallen first, and ends far above its best."""
     fell = loss.start - loss.best > max(surely, limit["fallen"] * abs(loss.start))
     return fell and loss.end > (1 + limit["far"]) * abs(loss.best)
+
+
+def _climbs(loss: Levels, limit: Limits, surely: float) -> bool:
+    """Whether a loss rises steadily from its best to its end, and far: then how deep it fell before says nothing."""
+    far = loss.end - loss.best > surely and loss.end > (1 + limit["far"]) * abs(loss.best)
+    return far and loss.chance_of_climb < limit["steady"]
 
 
 _CLASSES = (2, 10, 100, 1000)
@@ -267,6 +280,7 @@ QUESTION = Question(
             seed="",
             decision="some tasks begin with a plateau",
         ),
+        *DESCENT_LIMITS,
         *GAME_LIMITS,
         LOSSES,
     ),

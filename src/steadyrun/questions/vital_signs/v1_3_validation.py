@@ -9,7 +9,7 @@ from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outco
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import improves_since
 from steadyrun.signals.validation import Gap, gap_of
@@ -29,6 +29,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     first, best, end = float(values[0]), gap.lowest, float(np.median(values[-last:]))
     measured = {"first": first, "best": best, "end": end, "train": loss.end}
     words = f"validation loss {shown(first)} at first, {shown(best)} at its best, {shown(end)} at the end"
+    if (unmeasured := _not_measured(gap, loss, limit)) is not None:
+        return unmeasured
+    if not known.moves_freely and _never_near(gap, loss, limit):
+        message = (
+            f"{words}, never below the {shown(loss.start)} that training began with, which falls to {shown(loss.end)}"
+        )
+        return Finding("worse-than-start", f"{message}.", measured, gap.val.step_at(-1))
     ceiling = max(abs(loss.start), abs(first))
     if end > (1 + limit["above"]) * ceiling and not known.moves_freely:
         message = f"{words}; training began at {shown(loss.start)} and ends at {shown(loss.end)}."
@@ -42,7 +49,35 @@ def find(run: Signals, limit: Limits) -> Finding:
             return Finding("never-beats-guess", message, measured, gap.val.step_at(-1))
     if gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.train_fell_since:
         return _rising(run, limit, gap, words, measured)
+    if not known.moves_freely and _never_better(run, gap, limit):
+        message = f"{words}, while training goes from {shown(gap.train[0])} to {shown(gap.train[-1])} in the same time."
+        return Finding("never-better", message, measured, gap.val.step_at(gap.best))
     return Finding("follows", f"{words}.", measured)
+
+
+def _not_measured(gap: Gap, loss: Levels, limit: Limits) -> Finding | None:
+    """A validation loss that is one number to its last digit while training falls."""
+    values = gap.val.values
+    if len(values) < limit["losses"] or float(np.ptp(values)) > 0 or loss.fallen <= limit["fallen"]:
+        return None
+    words = f"validation loss is exactly {shown(values[0])} in all {len(values)} validations"
+    message = f"{words} while training falls from {shown(loss.start)} to {shown(loss.end)}."
+    return Finding("not-measured", message, {"train": loss.end}, gap.val.step_at(-1))
+
+
+def _never_near(gap: Gap, loss: Levels, limit: Limits) -> bool:
+    """Whether validation never came down to where training began and does not fall, while training falls by half."""
+    high = len(gap.val) >= limit["losses"] and gap.lowest > (1 + limit["above"]) * abs(loss.start)
+    halved = float(gap.train[-1]) < limit["halved"] * float(gap.train[0])
+    return high and halved and chance_of_rise(-gap.val.values) > limit["chance"]
+
+
+def _never_better(run: Signals, gap: Gap, limit: Limits) -> bool:
+    """Whether validation never gets clearly better than at first, while training learns; nor does a success on it."""
+    values = gap.val.values
+    learns = len(values) >= limit["losses"] and float(gap.train[-1]) < limit["learns"] * float(gap.train[0])
+    stays = gap.lowest > (1 - limit["better"]) * float(values[0]) and chance_of_rise(-values) > limit["chance"]
+    return learns and stays and not improves_since(run, gap.val, gap.val.steps[0])
 
 
 def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[str, float]) -> Finding:
@@ -187,6 +222,30 @@ QUESTION = Question(
             seed="",
             decision="as in C4.2: four that rise throughout are one order of 24",
         ),
+        Threshold(
+            name="learns",
+            value=0.7,
+            unit="of the training loss at the first validation",
+            meaning="training that falls below this while validation never gets better learns nothing that holds",
+            seed="",
+            decision="measured: 0.75 and more in healthy runs whose validation has come to rest, and that had fallen",
+        ),
+        Threshold(
+            name="better",
+            value=0.02,
+            unit="fraction of the first validation loss",
+            meaning="a smaller fall of validation does not count",
+            seed="",
+            decision="as for the loss in V1.1",
+        ),
+        Threshold(
+            name="halved",
+            value=0.5,
+            unit="of the training loss at the first validation",
+            meaning="training that falls below this has learned since, which validation must show",
+            seed="",
+            decision="a smaller fall may not show on held-out data; losses on two scales fall together",
+        ),
         LOSSES,
     ),
     outcomes=(
@@ -216,11 +275,21 @@ QUESTION = Question(
             symptom=True,
         ),
         Outcome(
+            name="not-measured",
+            answer=SUSPECT,
+            meaning="the validation loss is one number throughout: it is not measured, or the weights do not change",
+            fix="Print the loss of every validation batch, and check that it is summed, that it is reset and that the "
+            "trained weights are the ones evaluated.",
+            experiment="Validate once before training and once after 100 steps. If both losses are equal to the last "
+            "digit, the evaluation does not see the trained weights, or adds nothing up.",
+        ),
+        Outcome(
             name="never-better",
             answer=SUSPECT,
-            meaning="validation is best at its first measurement and ends clearly above it: training makes it worse",
+            meaning="validation never gets clearly better than at its first measurement: what is learned does not hold "
+            "on it",
             fix="Divide the learning rate by ten, and log the training loss more often: if it rises as well, the run "
-            "diverges; if it falls, the model overfits from the start.",
+            "diverges; if it falls, the model overfits from the start, or validation is prepared differently.",
             experiment="Train to the first validations again with a tenth of the learning rate. If validation falls, "
             "the rate was too high; if it rises all the same, compare how training and validation data are prepared.",
             may_pass=True,

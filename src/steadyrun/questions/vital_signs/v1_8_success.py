@@ -10,11 +10,19 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.vital_signs.improvement import STEADY, UNSURE
+from steadyrun.questions.vital_signs.nothing_learned import (
+    NOTHING_LEARNED_LIMITS,
+    NOTHING_LEARNED_OUTCOMES,
+    none_at_all,
+    nothing_to_learn,
+)
+from steadyrun.signals.curves import OF_NORMAL, chance_of_rise, largest_rise
 from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, successes, words_of
+from steadyrun.signals.success import has_success_alone, is_held_out, is_reward, successes
 from steadyrun.text import percent, shown
 
 
@@ -22,24 +30,56 @@ def find(run: Signals, limit: Limits) -> Finding:
     ways = successes(run)
     long = [name for name in ways if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
     for name in long:
-        if (nothing := _nothing_to_learn(run, name, limit)) is not None:
+        if (nothing := nothing_to_learn(run, name, limit)) is not None:
             return nothing
     if not long and known_facts(run, limit).objective == POLICY:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
+    if known_facts(run, limit).objective == POLICY:  # an accuracy beside rewards is a teacher's or an opponent's
+        long = [name for name in long if is_reward(name)] or long
     found = {
         name: _judged(name, levels(run, name, limit["losses"], rises=ways[name] > 0), ways[name], limit)
         for name in long
     }
+    found = {name: _drops(run, name, one, ways[name], limit) or one for name, one in found.items()}
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
     for name in long:
-        if (none := _none_at_all(run, name, found[name], limit)) is not None:
+        if (none := none_at_all(run, name, found[name], limit)) is not None:
             return none
     if worst.outcome == "flat" and not known_facts(run, limit).moves_freely and not has_success_alone(run):
         return Finding("steady", worst.message, worst.measured)
+    flat = [name for name, one in found.items() if one.outcome == "flat"]
+    if worst.outcome == "flat" and all(_is_stalled(run, name, ways[name], limit) for name in flat):
+        return Finding("stalled", worst.message, worst.measured)
     return worst
+
+
+def _is_stalled(run: Signals, name: str, way: int, limit: Limits) -> bool:
+    """Whether a success that does not rise had the time for it, shows no hint of a rise, and is not at its top."""
+    level, values = levels(run, name, limit["losses"], rises=way > 0), way * run.points(name).values
+    at_top = float(np.mean(values == np.max(values))) > limit["top"]
+    long = level.points >= limit["many"] and level.steps >= limit["patience"] and not run.running
+    unseen = largest_rise(values) < limit["hidden"] * float(np.std(values))
+    return long and not at_top and unseen and chance_of_rise(way * level.stretches) > limit["unsure"]
+
+
+def _drops(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Finding | None:
+    """A long record whose last rows, a hundredth of it, are far below every stretch of that length before them."""
+    values = way * run.points(name).values
+    size = max(limit.count("many"), len(values) // limit.count("tail"))
+    if one.outcome not in ("rose", "flat") or len(values) < limit["patience"]:
+        return None
+    parts = values[len(values) % size :].reshape(-1, size)
+    medians = np.median(parts, axis=1)
+    error = OF_NORMAL * float(np.median(np.abs(parts - medians[:, None]))) / math.sqrt(size)
+    below = float(np.min(medians[:-1]) - medians[-1])
+    if below <= max(limit["errors"] * error, limit["deep"] * float(np.ptp(medians[:-1]))):
+        return None
+    lowest, last = shown(way * float(np.min(medians[:-1]))), shown(way * float(medians[-1]))
+    message = f"{name} is {last} in the last {size} rows, and {lowest} in the worst {size} before them."
+    return Finding("collapsed", message, dict(one.measured) | {"end": way * float(medians[-1])})
 
 
 def _at_the_top(name: str, one: Finding, found: Mapping[str, Finding], limit: Limits) -> Finding | None:
@@ -53,40 +93,6 @@ def _at_the_top(name: str, one: Finding, found: Mapping[str, Finding], limit: Li
         if min(one.measured["start"], one.measured["end"]) > start + limit["reached"] * (end - start):
             return Finding("rose", f"{trained.message[:-1]}; {one.message}", trained.measured)
     return None
-
-
-def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
-    """A reward that is the same in nearly every row, to the end; or a success that stays at what chance gives."""
-    values = run.points(name).values
-    lowest = float(np.min(values))
-    last = values[-max(limit.count("parts"), len(values) // limit.count("last")) :]
-    share, late = float(np.mean(values == lowest)), float(np.mean(last == lowest))
-    if is_reward(name) and lowest <= 0 and len(values) >= limit["rows"] and min(share, late) > limit["same"]:
-        words = f"{name} is exactly {shown(lowest)} in {share:.0%} of {len(values)} rows (limit {limit['same']:.0%})"
-        return Finding("no-signal", f"{words}: there is nothing to learn from.", {"same": share})
-    level = levels(run, name, limit["losses"], rises=True)
-    unit = _PERCENT if float(np.max(values)) > 1 else 1
-    ends = [abs(part / unit - _CHANCE) for part in (level.start, level.end)]
-    best = abs(level.best / unit - _CHANCE) - limit["lucky"] * level.error / unit
-    if len(values) >= limit["rows"] and max(*ends, best) < limit["near"] and _of_two(run, name, limit):
-        words = (
-            f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
-        )
-        return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
-    return None
-
-
-def _none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:
-    """A held-out accuracy or overlap that is next to zero in every evaluation, and does not rise."""
-    values = run.points(name).values
-    if is_reward(name) or better(name) < 0 or not is_held_out(name) or one.outcome == "rose":
-        return None
-    if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
-        return None
-    words = (
-        f"{name} is {shown(float(np.max(values)))} at its best in {len(values)} evaluations (limit {limit['none']:g})"
-    )
-    return Finding("none", f"{words}: the model gets nothing right on held-out data.", {"best": float(np.max(values))})
 
 
 def _by_value_targets(run: Signals, limit: Limits) -> Finding:
@@ -109,14 +115,6 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
-_PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
-
-
-def _of_two(run: Signals, name: str, limit: Limits) -> bool:
-    """Whether chance gives one half: of every AUC, and of an accuracy beside a loss at ln 2."""
-    losses = [points for series in ("loss", "val_loss") if (points := run.maybe(series)) is not None]
-    at_ln2 = any(abs(float(np.median(points.values)) / math.log(2) - 1) < limit["ln2"] for points in losses)
-    return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
 
 
 def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
@@ -124,12 +122,15 @@ def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
     gained, lost = way * (level.best - level.start), way * (level.best - level.end)
-    if way * (level.start - level.end) > surely and -gained < surely and gained < surely:
+    down = way * (level.start - level.end)
+    falls = chance_of_rise(-way * level.stretches) < limit["steady"] and down > limit["worse"] * abs(level.start)
+    if gained < surely and (down > surely or falls):
         return Finding("fell", f"{words}: training makes it worse.", measured)
     if gained > surely and lost > surely and lost > limit["lost"] * gained:
         message = f"{words}: {percent(lost / gained)} of the gain is lost again (limit {percent(limit['lost'])})."
         return Finding("collapsed", message, measured, level.best_step)
-    if way * (level.end - level.start) > surely:
+    steady = chance_of_rise(way * level.stretches) < limit["steady"]
+    if way * (level.end - level.start) > (0 if steady else surely):
         return Finding("rose", f"{words}.", measured)
     return Finding("flat", f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
 
@@ -177,22 +178,56 @@ QUESTION = Question(
             decision="measured: below 1 for a policy that does not learn, 10 and more for those that do",
         ),
         Threshold(
-            name="rows",
-            value=10,
-            unit="values",
-            meaning="fewer that are all alike, or all at chance, may be a slow start",
+            name="many",
+            value=30,
+            unit="rows",
+            meaning="with fewer, a success that does not rise may be hidden by its noise",
             seed="",
-            decision="as the samples above",
+            decision="so many show a rise of one standard deviation from end to end",
         ),
         Threshold(
-            name="same",
-            value=0.9,
-            unit="fraction of the rows",
-            meaning="how many rewards may be exactly the lowest one, of all and of the last ones",
+            name="patience",
+            value=200,
+            unit="steps, or rows that are not counted in steps",
+            meaning="how long a success may take to rise",
             seed="",
-            decision="a sparse reward that is learned comes more often at the end",
-            of="same",
+            decision="the second mark of C4.1",
         ),
+        Threshold(
+            name="hidden",
+            value=1,
+            unit="standard deviation of a row",
+            meaning="a rise by this much must not hide in the noise of a success that is called stalled",
+            seed="",
+            decision="what a policy learns is larger than what two of its episodes differ by",
+        ),
+        Threshold(
+            name="top",
+            value=0.5,
+            unit="fraction of the rows",
+            meaning="a success that has its highest value in more of them is at its top",
+            seed="",
+            decision="a bounded reward that is reached nearly always cannot rise",
+        ),
+        Threshold(
+            name="tail",
+            value=100,
+            unit="th part of the rows",
+            meaning="the end of the record in which a sudden collapse is looked for",
+            seed="",
+            decision="a fifth of the stretches whose medians are compared otherwise",
+        ),
+        Threshold(
+            name="deep",
+            value=0.5,
+            unit="of the range of the stretches before",
+            meaning="how far below the worst of them the last one must be",
+            seed="",
+            decision="far outside of all that the run has shown; a dip like earlier ones comes back",
+        ),
+        *NOTHING_LEARNED_LIMITS,
+        STEADY,
+        UNSURE,
         Threshold(
             name="last",
             value=5,
@@ -202,44 +237,20 @@ QUESTION = Question(
             decision="as in V1.3",
         ),
         Threshold(
-            name="near",
-            value=0.05,
-            unit="of 1",
-            meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
-            seed="",
-            decision="a run that learns anything leaves it; many classes begin far below",
-        ),
-        Threshold(
-            name="none",
-            value=0.01,
-            unit="of 1",
-            meaning="an accuracy or overlap that stays below this in every evaluation, and does not rise, is nothing",
-            seed="",
-            decision="a model that predicts one class of a hundred gets as much",
-        ),
-        Threshold(
-            name="lucky",
-            value=2,
-            unit="standard errors",
-            meaning="how far the best stretch lies above the level by chance",
-            seed="",
-            decision="the best of ten to twenty stretches, as in V1.1",
-        ),
-        Threshold(
-            name="ln2",
-            value=0.1,
-            unit="fraction",
-            meaning="how near to ln 2 the median loss beside such an accuracy is",
-            seed="",
-            decision="an accuracy of 0.5 is good among a hundred classes, whose loss is higher",
-        ),
-        Threshold(
             name="reached",
             value=0.5,
             unit="fraction of what training gains",
             meaning="an evaluated reward that stays above this is as high as training leads to",
             seed="",
             decision="halfway: an evaluation that training does not reach stays at the level of the start",
+        ),
+        Threshold(
+            name="worse",
+            value=0.01,
+            unit="of its start",
+            meaning="a steady fall of success that is smaller is a drift",
+            seed="",
+            decision="half of the change of a loss that counts in V1.1: a success that only falls never rose",
         ),
         Threshold(
             name="lost",
@@ -259,36 +270,18 @@ QUESTION = Question(
             meaning="the logged success has not risen, and the loss says nothing about it",
             fix="Train for longer, or compare with a run at another learning rate.",
         ),
+        *NOTHING_LEARNED_OUTCOMES,
         Outcome(
-            name="no-signal",
+            name="stalled",
             answer=SUSPECT,
-            meaning="nearly every reward is the same: nothing can be learned from it",
-            fix="Print a few answers with their rewards: check how the answer is parsed, whether the length limit cuts "
-            "it, and whether the task is solvable at all by the first policy.",
-            experiment="Give the reward function a right answer by hand. If its reward is the same, the function or "
-            "the parser is wrong; if it is higher, the task is too hard: start with easier examples, or reward parts.",
+            meaning="the logged success has not risen in a long record: the policy or model does not learn",
+            fix="Check that the reward reaches the update with the right sign and scale; then try ten times the "
+            "learning rate, a tenth, and more exploration.",
+            experiment="Train on the easiest version of the task: one start state, one example, a reward for every "
+            "right step. If success rises, the task was too hard or the exploration too small; if not, the update is "
+            "broken.",
             may_pass=True,
-        ),
-        Outcome(
-            name="at-chance",
-            answer=SUSPECT,
-            meaning="success stays at what chance gives: the model has learned nothing about the inputs",
-            fix="Check that labels belong to their inputs and that gradients reach the first layer; then try ten times "
-            "the learning rate, and a tenth.",
-            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
-            "fault; if not, the model or the loss.",
-            may_pass=True,
-        ),
-        Outcome(
-            name="none",
-            answer=SUSPECT,
-            meaning="the model gets next to nothing right on held-out data, from the first evaluation to the last",
-            fix="Evaluate a few training examples with the same code, and look at predictions beside their labels: "
-            "check the numbering of classes, the threshold, the scale of labels and whether the trained weights are "
-            "the ones evaluated.",
-            experiment="Run the evaluation on training examples. If success is next to zero there, the evaluation is "
-            "broken; if not, held-out data is prepared differently.",
-            may_pass=True,
+            symptom=True,
         ),
         Outcome(
             name="collapsed",

@@ -19,8 +19,10 @@ from steadyrun.importers.formats.dialects import (
     megatron,
     names_and_numbers,
     nanogpt,
+    number_rows,
     printed_lists,
     printed_table,
+    program_end,
 )
 from steadyrun.importers.formats.dialects.dialect import Dialect
 
@@ -43,6 +45,8 @@ DIALECTS: tuple[Dialect, ...] = (
     printed_table.RESULTS,
     printed_table.DIALECT,
     names_and_numbers.DIALECT,
+    number_rows.DIALECT,
+    program_end.DIALECT,
 )
 
 __all__ = ["DIALECTS", "Dialect"]

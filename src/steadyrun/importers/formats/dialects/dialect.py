@@ -28,6 +28,7 @@ class Dialect:
     roles: Mapping[str, str] = field(default_factory=dict)
     sure: Callable[[list[str]], bool] = lambda _lines: True  # asked of lines in which the pattern was found
     last_resort: bool = False
+    rowless: bool = False  # it only shows how a program ended
 
 
 def read(text: str, anomalies: Anomalies, where: str) -> float | None:

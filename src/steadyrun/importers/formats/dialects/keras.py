@@ -1,4 +1,7 @@
-"""What Keras prints: `Epoch 3/10`, then bars whose losses are running means: the last line of an epoch counts."""
+"""What Keras prints: `Epoch 3/10`, then bars whose losses are running means: the last line of an epoch counts.
+
+Bars of another length below the end of an epoch are an evaluation after the training.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
             epoch, row, last = float(match[1]), {}, None
             log.config.update({"epochs": int(match[2])} if match[2] else {})
         elif (match := _BAR.match(line)) and (fields := _FIELD.findall(match["rest"])):
+            if last is not None and last["at"] == last["of"] != match["of"]:
+                continue
             last = match
             row = pairs(fields, anomalies, number)
     if row and last is not None:

@@ -16,10 +16,13 @@ from steadyrun.importers.formats.dialects.printed_names import (
     MARK,
     SETTING,
     count_word,
+    data_of,
+    has_loss,
     is_noun,
     measured,
     metric_name,
     name_of,
+    optimiser,
 )
 from steadyrun.importers.number_text import NUMBER
 from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNTERS, TRAIN
@@ -37,13 +40,16 @@ _BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
-    r"\s{0,2}(?:(?:tensor|array|Array|DeviceArray|np\.float\d{1,3})?[\[({'\"]{1,3}|)\s{0,2}$"
+    r"\s{0,2}(?:[\[({'\"]{1,3}|)\s{0,2}$"
 )
 _TAIL = 160  # characters in front of a number that can hold its name
 _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
+_TITLE = re.compile(r"\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
+_RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
+_BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
 
 
@@ -67,6 +73,7 @@ class Template:
     heading: bool = False  # it may say where the lines below it stand
     above: tuple[str, int] | None = None  # what counts the runs, `Fold 1`, and its number
     rank: str | int | None = None
+    record: bool = False  # it says what was best so far: `-> saved best (loss: 0.3)`
 
     @property
     def counts(self) -> list[int]:
@@ -121,6 +128,22 @@ def learnt(line: str, parts: list[str]) -> Template:
     return _Learner(_Numbers.of(line, parts)).template()
 
 
+@dataclass(frozen=True)
+class _Mark:
+    """A word of a line that says which data the numbers behind it are about; `data` is empty for training data."""
+
+    start: int
+    data: str = ""
+    title: bool = False  # it stands apart: `Val - CE: 0.3, KL: 0.1`
+
+    @classmethod
+    def of(cls, mark: re.Match[str]) -> _Mark:
+        return cls(mark.start(), data_of(mark[1]), _TITLE.match(mark.string, mark.end()) is not None)
+
+    def titles(self, name: str) -> bool:
+        return self.title and not optimiser(name)
+
+
 class _Learner:
     """Goes through a line from left to right."""
 
@@ -136,9 +159,10 @@ class _Learner:
 
     def template(self) -> Template:
         said = self.said
-        marks = [(mark.start(), mark[1].lower() in HELD_OUT) for mark in MARK.finditer(self.of.line)]
-        for first, joints in self.of.chains():
-            self._chain(first, joints)
+        marks = [_Mark.of(mark) for mark in MARK.finditer(self.of.line)]
+        if not self._named_behind():
+            for first, joints in self.of.chains():
+                self._chain(first, joints)
         self._places()
         if self.weak and (said.values or said.step is not None or said.epoch is not None):
             said.values += self.weak
@@ -147,13 +171,27 @@ class _Learner:
         begin = level.start() if level else 0  # what a logger prints in front of the message is no value
         said.values = [(name, index) for name, index in said.values if self.of.starts[index] >= begin]
         starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
-        said.held_out = next((held_out for start, held_out in marks if start <= starts[0]), False)
+        said.held_out = next((bool(mark.data) for mark in marks if mark.start <= starts[0]), False)
         said.values = self._marked(marks)
+        said.record = _RECORD.search(self.of.line, 0, starts[0]) is not None
         if match := _RANK.search(self.of.line):
             number = next((i for i, start in enumerate(self.of.starts) if start == match.start(1)), None)
             said.rank = match[1] if number is None else number
         said.heading = said.heading and not SETTING.search(self.of.line)
         return said
+
+    def _named_behind(self) -> bool:
+        """Whether names stand behind their numbers, below a count in front: `1: 2.5, 2.4 avg loss, 0.001 rate`."""
+        of = self.of
+        if len(of.found) < 3 or re.search(r"\w", of.texts[0]) or not of.whole(0) or of.texts[1].strip() != ":":
+            return False
+        behind = [_BEHIND_NUMBER.fullmatch(text) for text in of.texts[2:]]
+        names = [(match["name"].strip(), index) for index, match in enumerate(behind, start=1) if match]
+        if len(names) != len(behind) or not names[-1][0] or not any(has_loss(name) for name, _ in names):
+            return False
+        self.said.step, self.said.counted = 0, True
+        self.said.values = [(name, index) for name, index in names if name and metric_name(name, separated=True)]
+        return True
 
     def _chain(self, first: int, joints: str) -> None:
         """Give one number, or numbers that belong together, a meaning."""
@@ -274,6 +312,7 @@ class _Learner:
             not separator
             and name == phrase
             and " " not in name
+            and not text.endswith("(")
             and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
         ):
             self.weak.append((name, index))
@@ -305,20 +344,34 @@ class _Learner:
         if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
             said.step, said.counted = 0, True
 
-    def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
-        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
+    def _evaluated(self) -> str:
+        """The data of a line whose first value names it and whose others do not: `val Loss: 0.5 Acc: 0.7`."""
+        names = [set(re.split(r"[\W_]+", name.lower())) for name, _ in self.said.values]
+        if not names or any(words & TRAIN for words in names):
+            return ""
+        first, _, rest = self.said.values[0][0].partition(" ")
+        return data_of(first) if rest else ""
+
+    def _marked(self, marks: list[_Mark]) -> list[tuple[str, int]]:
+        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so.
+
+        Behind `Val - ` or `[Val]` every number is one of the evaluation, whatever it is called.
+        """
         named: dict[str, int] = {}
-        places = [at for at, _ in marks]
+        about = self._evaluated()
+        places = [mark.start for mark in marks]
         losses = False
         for name, index in self.said.values:
             words = set(re.split(r"[\W_]+", name.lower()))
             start = self.of.starts[index]
             before = bisect_left(places, start)
-            held_out = before > 0 and marks[before - 1][1]
+            mark = marks[before - 1] if before else _Mark(0)
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
-            elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):
-                name = f"val_{name}"
+            elif mark.data and (measured(name) or mark.titles(name)) and not words & (TRAIN | HELD_OUT):
+                name = f"{mark.data}_{name}"
+            elif about and measured(name) and not words & (TRAIN | HELD_OUT):
+                name = f"{about}_{name}"
             losses = losses or ("loss" in words and bool(words & TRAIN))
             named.setdefault(name, index)  # the first counts: totals and averages come later
         return list(named.items())

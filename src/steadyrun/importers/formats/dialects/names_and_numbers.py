@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
+from math import isfinite
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
-from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun
+from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun, measured, title_of
 from steadyrun.importers.formats.jsonfile import parsed, row_of
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
@@ -27,8 +28,6 @@ _REPEATED = 3  # a name that is printed this often nowhere in particular is a se
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_TITLE = re.compile(rf"(?:^|[^\w\s])\s*+(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
-_TITLE_ENDS = 80  # characters in which it stands, behind what a logger puts in front
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
@@ -42,6 +41,8 @@ _BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: pri
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
+
+_RECORDS = frozenset({"best", "lowest", "highest", "min", "max", "minimum", "maximum"})
 
 _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
@@ -60,7 +61,8 @@ class _Reader:
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
     total: float = -1.0  # how many steps training counts, in an epoch or in all
-    titled: bool = False  # the line above was the title of an evaluation
+    titled: str = ""  # what evaluation a title above is of: `val`, `test`, `dev`
+    under: set[str] = field(default_factory=set)  # names below that title
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
     above: dict[str, str] = field(default_factory=dict)  # fold, seed and so on, as they were printed last
@@ -70,7 +72,7 @@ class _Reader:
         """The rows that are whole after this line."""
         if self.heading and line[:1].isspace() and (match := _FIELD.match(line)):
             value = read(match[2], self.anomalies, f"line {number:,}")
-            self.block.update({} if value is None else {" ".join(match[1].split()): value})
+            self.block.update({} if value is None else self._below_title({" ".join(match[1].split()): value}))
             return
         if self.block:
             yield from self.ended()
@@ -85,7 +87,8 @@ class _Reader:
         plain = normal(line)
         parts = TOKEN.split(plain)
         if len(parts) == 1:
-            self.titled = bool(_TITLE.search(line[-_TITLE_ENDS:]))
+            self.titled = title_of(line)
+            self.under.clear()
             return
         said = self._template(plain, parts)
         if said.above is not None:
@@ -128,9 +131,13 @@ class _Reader:
             self.heading = where
         if not row or self._further_rank(said, texts, number):
             return
-        if self.titled and not where:
-            row = {_held_out(name): value for name, value in row.items()}
-        self.titled = False
+        if where:
+            self.titled = ""
+        row = self._below_title(row)
+        if said.record and not where:
+            row = {name if _words(name) & _RECORDS else f"best_{name}": value for name, value in row.items()}
+        if not all(map(isfinite, row.values())):  # before the first result the best is infinite
+            row = {name: value for name, value in row.items() if isfinite(value) or not _words(name) & _RECORDS}
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
             placed["epoch"] = self.heading["epoch"]
@@ -139,6 +146,16 @@ class _Reader:
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
         yield from self._drawn(said, {**self.begun, **placed, **row})
+
+    def _below_title(self, row: dict[str, float]) -> dict[str, float]:
+        """Values below `Validation:`, named so; a name that comes again is of something else."""
+        if self.under & row.keys():
+            self.titled = ""
+        if not self.titled:
+            return row
+        self.under |= row.keys()
+        return {f"{self.titled}_{name}" if measured(name) and not _words(name) & (HELD_OUT | TRAIN) else name: value
+                for name, value in row.items()}  # fmt: skip
 
     def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
         """Epoch and step of a line."""
@@ -199,8 +216,8 @@ class _Reader:
             yield row
 
 
-def _held_out(name: str) -> str:
-    return f"val_{name}" if has_loss(name) and not _words(name) & (HELD_OUT | TRAIN) else name
+def _evaluates(name: str) -> bool:
+    return bool(_words(name) & HELD_OUT)
 
 
 def _words(name: str) -> set[str]:
@@ -247,8 +264,7 @@ class _Settings:
         counts = self.loose if loose else self.placed
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
-        if not loose:
-            row = self._stands(row)
+        row = self._summed_up(row) if loose else self._stands(row)
         kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
         self.begun = self.begun or not loose
         return kept if any(name not in _AXIS for name in kept) else {}
@@ -260,15 +276,26 @@ class _Settings:
             self.at = at
             self.given.clear()
         if "step" not in row and at[1] is not None:
-            row = {f"epoch_{name}" if name in self.given - set(_AXIS) else name: row[name] for name in row}
+            again = {name for name in row if name in self.given and not _evaluates(name)} - set(_AXIS)
+            row = {f"epoch_{name}" if name in again else name: row[name] for name in row}
         self.given.update(row)
         return row
+
+    def _summed_up(self, row: Row) -> Row:
+        """A row below the steps of an epoch; what comes again and again is of the whole epoch."""
+        if row.get("epoch", self.at[0]) != self.at[0]:
+            return row
+        again = {name for name in row if name in self.given and self.loose[name] >= _REPEATED and not _evaluates(name)}
+        again -= set(_AXIS)
+        self.loose.update({f"epoch_{name}": self.loose[name] for name in again if f"epoch_{name}" not in self.loose})
+        return {f"epoch_{name}" if name in again else name: row[name] for name in row}
 
     def _kept(self, name: str, row: Row, loose: bool) -> bool:
         if not loose:
             return is_noun(name) or has_loss(name) or self.placed[name] > 1
         if name in self.given and row.get("epoch", self.at[0]) == self.at[0]:
-            return False  # a summary: it is not the value of the last step
+            # A summary is not the value of the last step; the result of an evaluation is, behind its own batches.
+            return _evaluates(name) and self.loose[name] >= _REPEATED
         metric = (has_loss(name) or is_noun(name)) and not _words(name) & _WEIGHTS
         here = metric and (self.begun or "epoch" in row or "step" in row)
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
@@ -350,13 +377,16 @@ def _sure(lines: list[str]) -> bool:
     return False
 
 
-_COUNT = r"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+_COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+_NOUNS = ("reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "error")
+_METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY})", re.I
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC})",
+        re.I,
     ),
     _rows,
     sure=_sure,

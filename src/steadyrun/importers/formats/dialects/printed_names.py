@@ -6,10 +6,12 @@ import re
 
 from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
-MARK = re.compile(rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I)
+MARK = re.compile(
+    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
+)
 """A word that says which data the numbers behind it are about."""
 
-COUNTS = ("num_updates", "global_step", "iter", "step", "update", "batch", "episode")
+COUNTS = ("num_updates", "global_step", "iter", "step", "update", "batch", "episode", "round")
 """What counts steps, the best first: of several counts in a line the first of these is the step."""
 _SPELLED = {
     "epoch": "epoch", "epochs": "epoch", "ep": "epoch", "ep.": "epoch",
@@ -19,8 +21,11 @@ _SPELLED = {
     "step": "step", "steps": "step", "timestep": "step", "timesteps": "step", "total_timesteps": "step",
     "update": "update", "updates": "update", "up.": "update", "batch": "batch", "minibatch": "batch",
     "mini-batch": "batch", "episode": "episode", "ep_num": "episode", "episode_num": "episode", "total_t": "step",
+    "itr": "iter", "round": "round", "generation": "round", "game": "episode", "i": "round", "idx": "round",
 }  # fmt: skip
-HEADINGS = frozenset({"num_updates", "global_step", "iter", "step", "update", "batch", "episode", "epoch"})
+_INDEX = frozenset({"id", "idx", "index", "no", "no.", "nr", "i", "cur", "curr", "current"})
+"""What stands beside the word in the name of a count: `batch_idx`, `i_episode`, `Epoch no.`"""
+HEADINGS = frozenset({*COUNTS, "epoch"})
 SETTING = re.compile(
     r"\b(?:total|warm-?up|number|num|max(?:imum)?|every|per|epochs|steps = |sav\w++)", re.I
 )  # counts of something else
@@ -63,6 +68,10 @@ _LONGEST, _MOST_WORDS = 100, 4
 _NOUN_ALIASES = {"l.r.": "lr", "l.r": "lr"}
 
 
+_TITLE = re.compile(rf"(?:^|[^\w\s])\s*+({'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)
+_IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", "stage", "mode", "on", "the", "scores"})
+
+
 def name_of(front: str) -> str:
     """The words in front of a number that may hold its name: those behind whatever ends something else."""
     text, suffix = _parenthesised(_ASIDE.sub("", front).rstrip())
@@ -89,10 +98,36 @@ def count_word(phrase: str) -> str | None:
         return None
     if len(words) > 1 and (both := _SPELLED.get(f"{words[-2]}_{words[-1]}")):
         return both
+    if len(words) > 1 and words[-1] in _INDEX:
+        words = words[:-1]
     placed = next((index for index in range(len(words) - 1, 0, -1) if words[index - 1] in _PLACED), 0)
-    word = _SPELLED.get(words[-1])
+    word = _spelled(words[-1])
     other = set(words[placed:-1]) & _OTHER
     return None if other - (HELD_OUT if word == "epoch" else frozenset()) else word
+
+
+def _spelled(word: str) -> str | None:
+    """What a word counts, also with an index in its name."""
+    known = _SPELLED.get(word)
+    if known or "_" not in word:
+        return known
+    parts = [part for part in word.split("_") if part not in _INDEX]
+    return _SPELLED.get(parts[0]) if len(parts) == 1 and not parts[0].endswith("s") else None
+
+
+def data_of(word: str) -> str:
+    """What numbers behind a word are about, as their names begin; nothing for training data."""
+    low = word.lower()
+    return "" if low not in HELD_OUT else low if low in ("test", "dev") else "val"
+
+
+def title_of(line: str) -> str:
+    """The data that the lines below a title are about: `Test Error:`, `--- Validation ---`; else nothing."""
+    words = re.findall(r"[^\W\d_]+", line[-_LONGEST:].lower())
+    if words and all(word in _IN_TITLES or word in HELD_OUT for word in words):
+        return next((data_of(word) for word in words if word in HELD_OUT), "")
+    match = _TITLE.search(line[-_LONGEST:])
+    return data_of(match[1]) if match else ""
 
 
 def is_noun(name: str) -> bool:
@@ -100,9 +135,14 @@ def is_noun(name: str) -> bool:
     return _NOUN.search(name) is not None
 
 
+def optimiser(name: str) -> bool:
+    """Whether a name is that of a setting or a measure of the optimiser."""
+    return _OPTIMISER.search(name) is not None
+
+
 def measured(name: str) -> bool:
     """Whether a name is that of something that an evaluation measures, and not of the optimiser."""
-    return has_loss(name) or (is_noun(name) and not _OPTIMISER.search(name))
+    return has_loss(name) or (is_noun(name) and not optimiser(name))
 
 
 def has_loss(name: str) -> bool:
@@ -124,7 +164,7 @@ def metric_name(phrase: str, separated: bool) -> str | None:
     low = name.lower()
     if not name or len(name) > _LONGEST or not _NAME.fullmatch(name) or name.count("(") != name.count(")"):
         return None
-    if low.split()[-1] in _NOT_METRICS or low in _STOP or _FILE.search(name) or re.split(r"[/.]", low)[-1] in _SPELLED:
+    if low.split()[-1] in _NOT_METRICS or low in _STOP or _FILE.search(name) or _spelled(re.split(r"[/.]", low)[-1]):
         return None
     return _NOUN_ALIASES.get(low, name)
 

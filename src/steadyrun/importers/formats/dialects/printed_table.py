@@ -72,10 +72,10 @@ _BATCH = frozenset({"batch", "iter", "iteration", "step"})
 
 def _table(header: str, line: str, row: re.Match[str]) -> tuple[list[str], list[str]]:
     """Names and cells of a row, without the progress bar behind it."""
-    return _aligned(header, line[: row.start("bar")] if row["bar"] else line)
+    return aligned(header, line[: row.start("bar")] if row["bar"] else line)
 
 
-def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
+def aligned(header: str, line: str) -> tuple[list[str], list[str]]:
     """Names and cells, as many of each: names may have single spaces in them, numbers have none."""
     cells = line.replace("|", " ").split()
     for names in (_cells(header), header.replace("|", " ").strip(" #").split()):

@@ -1,0 +1,50 @@
+"""Numbers as frameworks print them, in lines or over several lines, each made a plain number behind its name.
+
+`loss: Variable containing:`, ` 0.6931`, `[torch.FloatTensor of size 1]` is the line `loss: 0.6931`. A line that is one
+measured number and nothing else is a value of what the file is named after.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from steadyrun.importers.formats.dialects.dialect import Lines
+from steadyrun.importers.formats.dialects.other_languages import in_english
+from steadyrun.importers.formats.dialects.printed_names import measured
+from steadyrun.importers.number_text import ANY, unwrapped
+from steadyrun.importers.series_roles import name_of_file
+
+_OPEN = re.compile(  # what stands between a name and a number that is printed in the next line
+    r"(?P<name>[\w)\]%][ \t]*+(?:[:=]|(?<=loss)|(?<=loss[ \t])))[ \t]*+"
+    r"(?:(?:Variable|Parameter) containing:|Tensor\(shape=[^\n]{0,200},)?\s*+$",
+    re.I,
+)
+_OPEN_ENDS = (":", "=", ",", " ", "loss", "Loss")  # asked first, for it is quick
+_ALONE = re.compile(rf"^[\s\[(]*+(?P<number>{ANY})[\s\])]*+,?\s*+$", re.I)
+_MEASURED = re.compile(r"[.naif]", re.I)  # a fraction or no finite number; a whole number may count anything
+_END = 240  # characters at the end of a line in which its name stands
+
+
+def plain_values(lines: Lines, path: Path) -> Lines:
+    """The lines of a file, each value as a plain number in the line of its name."""
+    about = name_of_file(path.stem)
+    named = about if measured(about) else ""
+    held: tuple[int, str] | None = None
+    for number, printed in lines:
+        line = unwrapped(in_english(printed))
+        alone = _ALONE.match(line)
+        if held is not None:
+            yield (held[0], f"{held[1]} {alone['number']}") if alone else held
+            if alone:
+                held = None
+                continue
+            held = None
+        if alone and named and _MEASURED.search(alone["number"]):
+            yield number, f"{named}: {alone['number']}"
+        elif not alone and line.endswith(_OPEN_ENDS) and (match := _OPEN.search(line, max(0, len(line) - _END))):
+            held = (number, line[: match.end("name")])
+        else:
+            yield number, line
+    if held is not None:
+        yield held

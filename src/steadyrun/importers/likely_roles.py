@@ -1,0 +1,86 @@
+"""Roles that the names of a log do not give: its file, the names beside it or the course of the numbers do.
+
+Only for a log in which nothing is known as a loss. A name that may be a loss, such as `cost`, `error` or `train`, is
+one if its numbers come down; if they do not, it may as well be an accuracy, and gets no role.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from steadyrun.importers.log_rows import LogRows
+from steadyrun.importers.log_series import Mapped
+from steadyrun.importers.loss_parts import NONE
+from steadyrun.importers.row_marks import floats
+from steadyrun.importers.series_roles import (
+    HELD_OUT,
+    KINDS,
+    NEUTRAL,
+    SCORE,
+    SMOOTH,
+    TRAIN,
+    name_of_file,
+    rank,
+    spellings,
+)
+from steadyrun.signals.success import HIGHER, better
+
+_MONITOR = frozenset({"r", "l", "t"})  # reward, length and time of an episode, as Gym and stable-baselines write them
+_LETTERS = ("L", "J")  # a loss in formulas, of which `L_ctc` is a term
+_MAYBE = (
+    frozenset({"cost", "costs", "objective", "criterion"}),
+    frozenset({"error", "errors", "err", "residual", "residuals"}),
+    frozenset({"mae", "rmse", "mape", "rmsle", "bpc", "bpb", "bpd", "bits"}),
+)  # the likeliest first
+_BESIDE = TRAIN | HELD_OUT | NEUTRAL | SMOOTH
+_FEWEST = 5  # points that show a course
+_END = 0.2  # of the points at either end, whose medians are compared
+
+
+def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str, str]:
+    """Role to name, for a log of which nothing is known as a loss or a score."""
+    names = list(mapped.series)
+    if mapped.sums or {"loss", "val_loss", SCORE} & mapped.roles.keys() or mapped.losses()[1] != NONE:
+        return {}
+    if set(names) >= _MONITOR:
+        return {SCORE: "r"}
+    about = role_of_file(source)
+    unnamed = [name for name in names if better(name) != HIGHER]
+    if about is not None and names == unnamed[:1] and not set(names) & set(mapped.roles.values()):
+        return {about: names[0]}
+    return _by_course(unnamed, packs)
+
+
+def role_of_file(source: Path) -> str | None:
+    """The role of the only series of a file that is named after it: `loss.csv`, `val_loss.txt`, `rewards.txt`."""
+    about = name_of_file(source.stem)
+    losses = [role for role in ("loss", "val_loss") if rank(role, about) is not None]
+    return losses[0] if losses else SCORE if better(about) == HIGHER else None
+
+
+def _by_course(names: list[str], packs: list[LogRows]) -> dict[str, str]:
+    """The likeliest names whose numbers come down: of training, and of validation."""
+    words = {name: frozenset(spellings(name)[1].split("_")) for name in names}
+    letters = [name for name in _LETTERS if name in words and any(other.startswith(f"{name}_") for other in names)]
+    splits = [name for name, each in words.items() if each <= TRAIN | HELD_OUT]  # `train` and `val`, nothing else
+    splits = splits if any(words[name] <= TRAIN for name in splits) else []
+    others = (
+        [name for name, each in words.items() if each & known and each - known <= _BESIDE | KINDS] for known in _MAYBE
+    )
+    for likely in (letters, splits, *others):
+        found: dict[str, str] = {}
+        for name in (name for name in likely if _comes_down(packs, name)):
+            found.setdefault("val_loss" if words[name] & HELD_OUT else "loss", name)
+        if found:
+            return found
+    return {}
+
+
+def _comes_down(packs: list[LogRows], name: str) -> bool:
+    """Whether the numbers end below where they begin."""
+    values = np.concatenate([floats(rows, name) for rows in packs])
+    values = values[np.isfinite(values)]
+    some = max(int(_END * len(values)), 1)
+    return len(values) >= _FEWEST and bool(np.median(values[-some:]) < np.median(values[:some]))
