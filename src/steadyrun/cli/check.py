@@ -81,11 +81,11 @@ def check(
 ) -> None:
     """Walk a run down the decision trees to the first thing that is wrong.
 
-    The vital signs come first: what healthy rests on, green, amber or red.
-    Each question is answered with pass, fault (proved), suspect (likely,
-    with the experiment that decides), note (unusual), cannot tell (and what
-    to record) or not applicable. The first fault ends the walk; it is shown
-    with its numbers, its limits and its fix. Works on finished, crashed,
+    The report begins with the answer: fault (proved), suspect (likely, with
+    the experiment that decides), cannot tell (and what to record) or
+    healthy (every recorded vital sign is green). The first fault is shown
+    with its evidence, its fix and what to type next; --verbose shows every
+    question with its answer and its limits. Works on finished, crashed,
     killed and running runs, and leaves report.json in the run directory. A
     log of another tool (see steadyrun import) is imported on the fly. A log
     or a folder that holds several runs is listed, a line for each; --run
