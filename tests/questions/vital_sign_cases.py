@@ -230,7 +230,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "stalled", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.8", "flat", run(ep_rew_mean=NOISE[:100], config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.8", "flat", run(without=LOSSES, reward=np.where(NOISE > -1, 500, 480.0))),  # at its top
-    ("V1.8", "rose", run(without=LOSSES, r=STEPS / 400 + 2 * NOISE, l=200 + NOISE)),  # far below its noise, and steady
+    (
+        "V1.8",
+        "rose",
+        run(without=LOSSES, score=STEPS / 400 + 2 * NOISE, l=200 + NOISE),
+    ),  # far below its noise, and steady
     ("V1.8", "not-applicable", run(r=NOISE)),  # beside a loss a letter may stand for anything
     ("V1.8", "stalled", run(without=LOSSES, **{"Average100 Score": 23 + NOISE})),
     ("V1.8", "collapsed", run(without=LOSSES, score=np.where(STEPS < 570, 73 + STEPS / 300, 30) + NOISE)),
