@@ -421,4 +421,4 @@ def test_the_example_of_the_page_runs(
     (program,) = re.findall(r"```python\n(import torch.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(program, {})
-    assert "experiments/my-run (finished, last step 119): ✓ healthy" in capsys.readouterr().out
+    assert "✓ healthy  experiments/my-run  finished, last step 119" in capsys.readouterr().out

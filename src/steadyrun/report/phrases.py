@@ -235,7 +235,7 @@ def _became(fault: Announced) -> str:
         return f"{head}: {fault.message} This version has no such question."
     if fault.stands:
         return f"{head}: still a fault: {fault.now.message} Fix: {fault.now.fix}"
-    return f"{head} ({fault.message}): no longer a fault. Now: {fault.now.message}"
+    return f"{head}: no longer a fault. Now: {fault.now.message} Then: {fault.message}"
 
 
 def happened(report: Report) -> list[str]:

@@ -115,7 +115,7 @@ def _incidents(report: Report, whole: bool) -> Section:
     texts = [
         f"step {each.step}, {each.kind}: " + (f"proved by replay: {each.cause}" if each.proved else each.why)
         for each in report.incidents
-        if each.cause != told
+        if told is None or told not in (each.cause, each.why.partition(": ")[2])
     ]
     return _list("incidents", texts, whole)
 
@@ -176,6 +176,6 @@ def _few(texts: list[str], whole: bool) -> list[str]:
 
 
 def _shortened(section: Section, whole: bool) -> Section:
-    if whole or section.title in {"next", "announced while it ran"}:
+    if whole or section.title == "next":
         return section
     return Section(section.title, tuple((label, short(text)) for label, text in section.lines), section.kind)
