@@ -31,5 +31,7 @@ assert sorted(steadyrun.__all__) == steadyrun.__all__
 for name in steadyrun.__all__:
     getattr(steadyrun, name)
 assert "torch" not in sys.modules
+assert set(steadyrun.__all__) <= set(dir(steadyrun)), "completion offers the public names"
+assert not callable(sys.modules["steadyrun.postmortem"]), "a room beside the function of its name"
 """
     subprocess.run([sys.executable, "-c", program], check=True)

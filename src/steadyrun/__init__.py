@@ -10,6 +10,8 @@ steadyrun.open_run("experiments/my-run").series("loss")
 steadyrun.open_run("experiments/my-run").dashboard()
 steadyrun.replay("experiments/my-run", "train:task")
 steadyrun.trial("train:task", run="experiments/my-run")
+steadyrun.postmortem("experiments/my-run")
+steadyrun.verify("experiments/my-run/postmortems/step-0000312.md", "experiments/fixed")
 steadyrun.import_log("trainer_state.json", "experiments/theirs")
 """
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from steadyrun.importers.import_log import import_log
     from steadyrun.panels.board import RunView, open_run
     from steadyrun.panels.notebook import Dashboard, dashboard
+    from steadyrun.postmortem.document_files import postmortem
+    from steadyrun.postmortem.verification import verify
     from steadyrun.program.task import Task
     from steadyrun.recording.record import record
     from steadyrun.recording.replay import replay
@@ -48,6 +52,8 @@ _HOMES = {
     "check": "steadyrun.report.report",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
+    "postmortem": "steadyrun.postmortem.document_files",
+    "verify": "steadyrun.postmortem.verification",
     "Task": "steadyrun.program.task",
     "Replay": "steadyrun.replay.result",
     "replay": "steadyrun.recording.replay",
@@ -95,11 +101,13 @@ __all__ = [
     "dashboard",
     "import_log",
     "open_run",
+    "postmortem",
     "preflight",
     "record",
     "replay",
     "suggest_clip",
     "trial",
+    "verify",
 ]
 
 
@@ -111,8 +119,12 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 class _Surface(ModuleType):
-    """`preflight`, `replay` and `trial` are functions here, and rooms of the same name are imported."""
+    """`postmortem`, `preflight`, `replay` and `trial` are functions here, and rooms of the same name are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

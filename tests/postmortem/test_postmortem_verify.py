@@ -9,6 +9,7 @@ import pytest
 from postmortem_cases import case_of, examined, spiky
 from synthetic import Synthetic
 
+import steadyrun
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.document import compose
 from steadyrun.postmortem.expectations import CANNOT, FAILS, HOLDS, SKIPPED, hold
@@ -157,3 +158,17 @@ def test_what_is_no_post_mortem(tmp_path: Path, content: Any, message: str) -> N
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(UsageError, match=message):
         read_expectations(path)
+
+
+def test_python_writes_and_verifies_as_the_commands_do(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path / "run") as run:
+        for step in range(120):
+            run.step(float("nan") if step > 80 else 2.0 - step / 100)
+    written = steadyrun.postmortem(tmp_path / "run", picture=False)
+    assert written.markdown.parent == tmp_path / "run" / "postmortems"
+    assert written.markdown.read_text().startswith("# ")
+    assert steadyrun.verify(written.markdown, tmp_path / "run").verdict == FAILS, (
+        "the run that broke fails its own list"
+    )
+    elsewhere = steadyrun.postmortem(tmp_path / "run", 60, out=tmp_path, picture=False)
+    assert elsewhere.json == tmp_path / "step-0000060.json"

@@ -16,7 +16,7 @@ from steadyrun.panels import image, p1_loss, p2_rate, p3_gradient, p4_activation
 from steadyrun.panels.drawing import COLOURS, MARKS
 from steadyrun.panels.panel import Mark, Panel
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.document import Document, to_dict
+from steadyrun.postmortem.document import Document, to_dict, write
 from steadyrun.postmortem.document_markdown import inline, markdown
 from steadyrun.records import Event, Series
 from steadyrun.report.file_formats import dumps, escaped
@@ -172,6 +172,20 @@ class Written:
     json: Path
     picture: Path | None
     problem: str = ""
+
+
+def postmortem(
+    run: str | os.PathLike[str],
+    step: int | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    picture: bool = True,
+) -> Written:
+    """Write the post-mortem of a run, as `steadyrun postmortem` does, and return its files.
+
+    `step` chooses an incident; without it the gravest is taken. `out` is a folder or a name that ends in .md.
+    """
+    return save(write(run, step), None if out is None else Path(out), picture=picture)
 
 
 def place(document: Document, to: Path | None) -> Path:

@@ -49,7 +49,7 @@ class Verification:
 
 
 def verify(document: str | os.PathLike[str], run: str | os.PathLike[str]) -> Verification:
-    """Hold a run against section 6 of a post-mortem, given as its .json or its .md."""
+    """Check a run against section 6 of a post-mortem, given as its .json or its .md."""
     expected = read_expectations(Path(document).expanduser())
     signals, report = examined(run, limits.changes({}, Path.cwd()), go_on=True)
     return Verification(str(document), str(run), tuple(hold(expectation, signals, report) for expectation in expected))

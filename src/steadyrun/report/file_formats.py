@@ -202,8 +202,10 @@ def _mark(kind: str, text: str) -> str:
 
 def _html_section(section: Section) -> str:
     tag = "code" if section.title == "next" else "span"
-    items = (f"<li>{_label(label, '<strong>{}:</strong>')}<{tag}>{_safe(text)}</{tag}></li>" for label, text in section.lines)
-    return f'<p><strong>{_safe(section.title)}</strong></p><ul style="list-style:none;padding-left:1em">{"".join(items)}</ul>'
+    lines = ((_label(label, "<strong>{}:</strong>"), _safe(text)) for label, text in section.lines)
+    items = "".join(f"<li>{label}<{tag}>{text}</{tag}></li>" for label, text in lines)
+    heading = f"<p><strong>{_safe(section.title)}</strong></p>"
+    return f'{heading}<ul style="list-style:none;padding-left:1em">{items}</ul>'
 
 
 def _html_walk(report: Report) -> str:
