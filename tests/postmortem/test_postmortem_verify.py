@@ -168,7 +168,7 @@ def test_python_writes_and_verifies_as_the_commands_do(tmp_path: Path) -> None:
     assert written.markdown.parent == tmp_path / "run" / "postmortems"
     assert written.markdown.read_text().startswith("# ")
     assert steadyrun.verify(written.markdown, tmp_path / "run").verdict == FAILS, (
-        "the run that broke fails its own list"
+        "it fails its own list"
     )
     elsewhere = steadyrun.postmortem(tmp_path / "run", 60, out=tmp_path, picture=False)
     assert elsewhere.json == tmp_path / "step-0000060.json"
