@@ -167,8 +167,6 @@ def test_python_writes_and_verifies_as_the_commands_do(tmp_path: Path) -> None:
     written = steadyrun.postmortem(tmp_path / "run", picture=False)
     assert written.markdown.parent == tmp_path / "run" / "postmortems"
     assert written.markdown.read_text().startswith("# ")
-    assert steadyrun.verify(written.markdown, tmp_path / "run").verdict == FAILS, (
-        "it fails its own list"
-    )
+    assert steadyrun.verify(written.markdown, tmp_path / "run").verdict == FAILS, "it fails its own list"
     elsewhere = steadyrun.postmortem(tmp_path / "run", 60, out=tmp_path, picture=False)
     assert elsewhere.json == tmp_path / "step-0000060.json"
