@@ -150,10 +150,10 @@ def _no_run(path: str, count: int, number: int | None) -> LogError:
     return LogError(f"{path} holds {runs}, so --run {number} does not exist. Leave --run out to list them.")
 
 
-def _offer_replay(run: Path) -> None:
-    """Where the moment was captured, it can be executed again."""
-    if any((run.expanduser() / "incidents").glob("step-*/incident.json")):
-        say(f"captured, to be executed again: {as_typed('steadyrun')} replay {shlex.quote(str(run))}")
+def _offer_replay(report: Report) -> None:
+    """Suggest the replay of an incident that was captured and not replayed yet."""
+    if any(not incident.replay and not incident.missing for incident in report.incidents):
+        say(f"find the cause by replay: {as_typed('steadyrun')} replay {shlex.quote(report.run)}")
 
 
 def _limits(assignments: list[str]) -> Changes:
@@ -236,7 +236,7 @@ class _Checking:
         output.tell(self.form, report, compared(report))
         output.leave(report, compared(report))
         if self.form == "text" and report.leaf is not None and sys.stderr.isatty():
-            _offer_replay(Path(self.run))
+            _offer_replay(report)
         return report
 
     def follow(self, interval: float, wait: float, until_fault: bool) -> Report:
