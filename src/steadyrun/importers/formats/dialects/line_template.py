@@ -47,7 +47,7 @@ _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
-_TITLE = re.compile(r"\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
+_TITLE = re.compile(r"(?: (?:metrics|results?|set))?\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
 _RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
 _BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
@@ -236,6 +236,9 @@ class _Learner:
             word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
         if word and (self.of.whole(first) or word == "epoch") and not after.lstrip().startswith("%"):
             self._pend(phrase)
+            if after.lstrip().startswith(")") and "(" in front:  # `Validation Loss (Epoch 2): 0.5`
+                name = metric_name(name_of(front[: front.rindex("(")]), separated=True)
+                self.pending = name if name and is_noun(name) else self.pending
             heading = word in HEADINGS or total is not None
             self._count(word, first, total, self._rank_of(word, phrase), heading)
             return

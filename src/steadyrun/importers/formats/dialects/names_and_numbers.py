@@ -148,6 +148,8 @@ class _Reader:
             placed[_LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
+        if "epoch" in where and self.heading.get("epoch", where["epoch"]) != where["epoch"]:
+            self.heading = {"epoch": where["epoch"]}  # the heading above is of another epoch
         yield from self._drawn(said, {**self.begun, **placed, **row})
 
     def _below_title(self, row: dict[str, float]) -> dict[str, float]:

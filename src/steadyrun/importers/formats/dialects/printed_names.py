@@ -39,7 +39,7 @@ _PLACED = frozenset({"at", "after", "for", "in", "on"})  # `loss at step`
 _NOUN = re.compile(
     r"(?:^|[\W_])(?:[a-z0-9]*loss(?:es)?|lr|l\.r\.?|learning[ _]rate|(?:grad(?:ient)?[ _])?norm|gnorm|ppl|perplexity|"
     r"xent|cross[ _-]?entropy|cost|nll|elbo|reward|return|score|acc(?:uracy)?\d?|acc@\d|top-?[15]|prec@\d|bleu|wer|cer|"
-    r"map|miou|iou|dice|f1|auc|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
+    r"map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
     re.I,
 )
 _OPTIMISER = re.compile(r"lr|l\.r|rate|norm", re.I)
@@ -153,7 +153,7 @@ def has_loss(name: str) -> bool:
 
 def metric_name(phrase: str, separated: bool) -> str | None:
     """A phrase as the name of a metric; None if nobody would call a metric so."""
-    words = phrase.split()
+    words = phrase.removesuffix(" so far").split()
     stops = [index + 1 for index, word in enumerate(words[:-1]) if word.lower() in _STOP]
     words = words[stops[-1] :] if stops else words
     if len(words) > _MOST_WORDS or (len(words) > 1 and not separated and not _short(words)):
