@@ -47,7 +47,9 @@ _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
-_TITLE = re.compile(r"(?: (?:metrics|results?|set))?\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
+_TITLE = re.compile(
+    r"(?: (?:metrics|results?|set))?\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])"
+)  # behind a word that stands apart: `Val - CE: 0.3`
 _RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
 _BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")

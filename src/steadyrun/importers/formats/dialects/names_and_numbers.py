@@ -105,7 +105,7 @@ class _Reader:
             self.begun[RUN_COUNT] = self.begun.get(RUN_COUNT, 0.0) + 1
 
     def _template(self, line: str, parts: list[str]) -> Template:
-        shape = "\0".join(parts[::2])
+        shape = "\0".join((str(len(parts)), *parts[::2]))  # a line may hold zero bytes of its own
         known = self.shapes.get(shape)
         if known is None:
             self.remembered += len(shape)

@@ -57,8 +57,11 @@ _DELIMITER = re.compile(
     r"[,;|\[\]{}<>\"=:!?&~(]|\s[-\u2013\u2014>*#•@]{1,3}(?:\s|$)|\s{2}|^[-\u2013\u2014>*#•]{1,3}\s|\.\s|\)(?=\s?\w)"
 )
 _ASIDE = re.compile(r" ?\([^()]{0,40}\)(?= (?:at|after|for|in|on) )")  # `loss (for one batch) at step`
+_ORNAMENT = re.compile(r"^[^\w\s()%]{1,4}\s{1,2}(?=[A-Za-z])")  # a picture in front of a name: `📊 Validation Loss`
 _NAME = re.compile(r"[A-Za-z_][\w ./@%+*'$()-]*+")
-_FILE = re.compile(r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so)$|\\|//", re.I)
+_FILE = re.compile(
+    r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so|png|jpe?g|pdf)$|\\|//", re.I
+)
 _NOT_METRICS = frozenset({
     "gb", "mb", "kb", "gib", "mib", "ms", "s", "sec", "secs", "seconds", "min", "mins", "h", "hours", "it/s", "cuda",
     "gpu", "cpu", "rank", "local_rank", "device", "line", "pid", "port", "version", "seed", "file", "eta", "id", "ip",
@@ -75,7 +78,7 @@ _IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", 
 def name_of(front: str) -> str:
     """The words in front of a number that may hold its name: those behind whatever ends something else."""
     text, suffix = _parenthesised(_ASIDE.sub("", front).rstrip())
-    phrase = _DELIMITER.split(text)[-1].strip(" '\"#*•>-_$")
+    phrase = _ORNAMENT.sub("", _DELIMITER.split(text)[-1].strip(" '\"#*•>-_$"), count=1)
     return f"{' '.join(phrase.split())}{suffix}" if phrase else ""
 
 
