@@ -48,6 +48,13 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
         "keras",
         {"loss": [(1, 2.5), (2, 1.5)], "val_loss": [(1, 3.5), (2, 2.5)]},
     ),
+    "transformers below a logger with bars of its own": (
+        "INFO     | 2024-05-02 10:46:41 | trainers.common:on_begin:231 - start\n"
+        "INFO     | 2024-05-02 10:46:42 | trainers.common:on_log:226 - {'loss': 2.71, 'learning_rate': 4e-05, 'epoch': 0.5}\n"
+        "INFO     | 2024-05-02 10:46:43 | trainers.common:on_log:226 - {'loss': 2.5, 'learning_rate': 3e-05, 'epoch': 1.0}\n",
+        "huggingface",
+        {"loss": [(0, 2.71), (1, 2.5)]},
+    ),
     "transformers with bars": (
         " 10%|█         | 10/100 [00:05<00:45,  2.00it/s]{'loss': 2.71, 'learning_rate': 4e-05, 'epoch': 0.1}\n"
         " 20%|██        | 20/100 [00:10<00:40,  2.00it/s]{'loss': 2.5, 'learning_rate': 3e-05, 'epoch': 0.2}\n"
