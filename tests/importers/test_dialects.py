@@ -23,6 +23,38 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
         "huggingface",
         {"loss": [(0, 2.71)], "val_loss": [(0, 2.6)]},
     ),
+    "dictionaries behind an epoch": (
+        "".join(f"2025-01-01 10:00:0{n} - trainer - INFO - Epoch {n}: {{'loss': {3 - n}.5}}\n" for n in range(3)),
+        "text",
+        {"loss": [(0, 3.5), (1, 2.5), (2, 1.5)]},
+    ),
+    "settings with a learning rate": (
+        "".join(
+            f"try {{'learning_rate': 0.00{n}, 'batch_size': 8}}\nEpoch {n}00 | Train=0.{9 - n} | Val=0.{8 - n}\n"
+            for n in range(1, 7)
+        ),
+        "text",
+        {
+            "loss": [(100 * n, (9 - n) / 10) for n in range(1, 7)],
+            "val_loss": [(100 * n, (8 - n) / 10) for n in range(1, 7)],
+        },
+    ),
+    "Keras behind a date": (
+        "".join(
+            f"2021-06-13 03:57:51 UTC -- Epoch {n}/9\n"
+            f"2/2 [==============================] - 1s 9ms/step - loss: {3 - n}.5 - val_loss: {4 - n}.5\n"
+            for n in (1, 2)
+        ),
+        "keras",
+        {"loss": [(1, 2.5), (2, 1.5)], "val_loss": [(1, 3.5), (2, 2.5)]},
+    ),
+    "transformers below a logger with bars of its own": (
+        "INFO     | 2024-05-02 10:46:41 | trainers.common:on_begin:231 - start\n"
+        "INFO     | 2024-05-02 10:46:42 | trainers.common:on_log:226 - {'loss': 2.71, 'learning_rate': 4e-05, 'epoch': 0.5}\n"
+        "INFO     | 2024-05-02 10:46:43 | trainers.common:on_log:226 - {'loss': 2.5, 'learning_rate': 3e-05, 'epoch': 1.0}\n",
+        "huggingface",
+        {"loss": [(0, 2.71), (1, 2.5)]},
+    ),
     "transformers with bars": (
         " 10%|█         | 10/100 [00:05<00:45,  2.00it/s]{'loss': 2.71, 'learning_rate': 4e-05, 'epoch': 0.1}\n"
         " 20%|██        | 20/100 [00:10<00:40,  2.00it/s]{'loss': 2.5, 'learning_rate': 3e-05, 'epoch': 0.2}\n"

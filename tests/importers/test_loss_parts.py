@@ -32,6 +32,8 @@ def found(*names: str) -> tuple[dict[str, tuple[str, ...]], str]:
     (("box_loss_step", "box_loss_epoch", "cls_loss_step", "cls_loss_epoch"), ("box_loss_step", "cls_loss_step")),
     (("LOSS TOK2VEC", "LOSS NER"), ("LOSS TOK2VEC", "LOSS NER")),
     (("pixel_loss", "edge_loss", "loss_scale", "best_loss"), ("pixel_loss", "edge_loss")),
+    (("hard_loss", "full_loss", "full_loss_num"), ("hard_loss", "full_loss")),  # a number of examples
+    (("kl_rec", "l1_rec", "psnr_rec"), ("kl_rec", "l1_rec")),  # a score
 ])  # fmt: skip
 def test_parts_are_summed(names: tuple[str, ...], parts: tuple[str, ...]) -> None:
     assert found("step", *names) == ({"loss": parts}, SUM)
@@ -44,9 +46,16 @@ def test_parts_are_summed(names: tuple[str, ...], parts: tuple[str, ...]) -> Non
     ("loss", "nll_loss"),
     ("train/ce_loss", "z_loss"),
     ("train_loss", "val_loss"),
+    ("det loss", "bbox loss", "all_loss"),
+    ("copper_loss", "air_loss", "mean_loss"),
 ])  # fmt: skip
 def test_a_logged_total_is_the_loss(names: tuple[str, ...]) -> None:
     assert found("step", *names) == ({}, FALLS)
+
+
+def test_parts_beside_a_total_that_is_not_called_a_loss() -> None:
+    assert found("step", "Rec", "KL", "Total") == ({"loss": ("Total",)}, FALLS)
+    assert found("step", "recon_loss", "kl_loss", "total time") == ({"loss": ("recon_loss", "kl_loss")}, SUM)
 
 
 def test_validation_follows_training() -> None:

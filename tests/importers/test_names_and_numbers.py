@@ -106,6 +106,36 @@ SAID: dict[str, tuple[str, Rows]] = {
     "loguru": ("2024-01-01 10:00:00.000 | INFO     | __main__:train:120 - Step 10 | loss=3.2\n", [{"step": 10, "loss": 3.2}]),
     "tensors": ("epoch: 2 loss: tensor(2.5, device='cuda:0', grad_fn=<NllLossBackward0>)\n", [{"epoch": 2, "loss": 2.5}]),
     "NaN of old compilers": ("step 1 loss: 1.#QNAN\nstep 2 loss: -1.#IND\n", [{"step": 1, "loss": math.nan}, {"step": 2, "loss": math.nan}]),
+    "correct of all": (
+        "Train Epoch: 1 [0/600 (0%)] Loss: 2.5\nTest set: Average loss: 0.5, Accuracy: 90/120 (75%)\n",
+        [{"epoch": 1, "step": 0, "steps_per_epoch": 600, "Loss": 2.5}, {"test_Average loss": 0.5, "test_Accuracy": 0.75}],
+    ),
+    "a title and its epoch": (
+        "[ Train | 001/100 ] loss = 1.9, acc = 0.2\n[ Valid | 001/100 ] loss = 1.6, acc = 0.3\n[ Train | 002/100 ] loss = 1.4, acc = 0.4\n[ Valid | 002/100 ] loss = 1.5, acc = 0.4\n",
+        [{"epoch": 1, "loss": 1.9, "acc": 0.2}, {"epoch": 1, "val_loss": 1.6, "val_acc": 0.3}, {"epoch": 2, "loss": 1.4, "acc": 0.4}, {"epoch": 2, "val_loss": 1.5, "val_acc": 0.4}],
+    ),
+    "ranges of steps": ("Average train loss for iteration 1-50: 0.9\nAverage train loss for iteration 51-100: 0.8\n", [{"step": 50, "Average train loss": 0.9}, {"step": 100, "Average train loss": 0.8}]),
+    "a duration called cost": ("epoch 3, loss: 0.5, cost: 0.25 min, acc: 0.9\n", [{"epoch": 3, "loss": 0.5, "acc": 0.9}]),
+    "steps of an episode": ("Episode 7/300 | Reward: 2.5 | Steps: 148\n", [{"step": 7, "Reward": 2.5}]),
+    "a place in parentheses": ("Validation Loss (Epoch 2): 1.5\n", [{"epoch": 2, "Validation Loss": 1.5}]),
+    "a picture in front of a name": ("Epoch 4: loss 1.5\n[2025-01-02 10:00:00] \U0001f4ca Validation Loss: 1.25\n", [{"epoch": 4, "loss": 1.5}, {"Validation Loss": 1.25}]),
+    "batches below an epoch": (
+        "".join(f"Epoch {n}/9\nbatch = 405\ntrain Loss: {2 - n} Acc: 0.5\n" for n in (0, 1)),
+        [{"epoch": n, "step": 405, "train Loss": 2 - n, "Acc": 0.5} for n in (0, 1)],
+    ),
+    "a heading of another epoch": (
+        "End of epoch 0 / 9\n[epoch: 1/9, iter: 0/40] loss: 1.5\nValidation accuracy: 0.3\n",
+        [{"epoch": 1, "step": 0, "loss": 1.5}, {"epoch": 1, "Validation accuracy": 0.3}],
+    ),
+    "metrics below a title in the line": (
+        "".join(f"Epoch {n}\n- Train metrics: recall: 0.5; purity: 0.4; loss: 2.5\n- Eval metrics: recall: 0.3; purity: 0.2; loss: 2.75\n" for n in (1, 2, 3)),
+        [row for n in (1, 2, 3) for row in ({"epoch": n, "recall": 0.5, "purity": 0.4, "loss": 2.5}, {"epoch": n, "val_recall": 0.3, "val_purity": 0.2, "val_loss": 2.75})],
+    ),
+    "loss so far": ("Epoch 0, Step 25, avg loss so far is 0.5\n", [{"epoch": 0, "step": 25, "avg loss": 0.5}]),
+    "counts with their ends in JSON": (
+        'stats: {"_type": "train_epoch", "epoch": "3/200", "loss": 0.5}\nstats: {"_type": "val_epoch", "epoch": "3/200", "top1_acc": 61.5}\n',
+        [{"epoch": 3, "loss": 0.5}, {"epoch": 3, "top1_acc": 61.5}],
+    ),
     "markdown": ("- **Epoch 1**: loss: 0.5\n- **Epoch 2**: loss: 0.4\n", [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.4}]),
 }  # fmt: skip
 

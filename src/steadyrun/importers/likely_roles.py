@@ -33,6 +33,7 @@ _MAYBE = (
     frozenset({"cost", "costs", "objective", "criterion"}),
     frozenset({"error", "errors", "err", "residual", "residuals"}),
     frozenset({"mae", "rmse", "mape", "rmsle", "bpc", "bpb", "bpd", "bits"}),
+    frozenset({"total"}),
 )  # the likeliest first
 _BESIDE = TRAIN | HELD_OUT | NEUTRAL | SMOOTH
 _FEWEST = 5  # points that show a course

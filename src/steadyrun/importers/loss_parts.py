@@ -31,12 +31,14 @@ _POLICY = frozenset({
 })  # fmt: skip
 _RETURNS = frozenset({"reward", "rewards", "rew", "return", "returns", "advantage", "advantages"})
 _PREFERENCES = frozenset({"chosen", "rejected"})  # rewards of DPO and reward models: their loss is an ordinary one
+_QUALITY = frozenset({"psnr", "ssim", "acc", "accuracy", "score"})  # of what is rebuilt: higher is better
+_TOTALS = frozenset({"total", "sum", "all", "overall"})  # beside parts, the name of what they add up to
 _REBUILT, _DIVERGENCE = frozenset({"recon", "reconstruction", "rec"}), frozenset({"kl", "kld"})
 _NOT_ADDED = frozenset({
     "aux", "auxiliary", "balance", "balancing", "router", "z", "moe", "scale", "scaler", "best", "min", "max", "lowest",
     "highest", "std", "var", "delta", "diff", "ratio", "weight", "weights", "ema", "smoothed", "prev", "last",
     "initial", "target", "count", "grad", "norm", "coef", "coeff", "lambda", "time", "lr", "improvement", "entropy",
-    "ppl", "vs",
+    "ppl", "vs", "num", "number",
 })  # fmt: skip  # records, scales and side terms: their sum with a loss is not the loss
 _NEVER_ALONE = frozenset({"kl", "kld", "reg", "regularization", "penalty", "commit", "vq", "gp", "l2"})
 
@@ -58,7 +60,7 @@ def losses_of(names: Iterable[str], roles: Mapping[str, str]) -> Losses:
     rebuilt = any(each & _REBUILT for each in words.values())
     found = tuple(
         name for name, each in words.items()
-        if name in with_role or _is_loss(each) or (rebuilt and each & (_REBUILT | _DIVERGENCE))
+        if name in with_role or _is_loss(each) or (rebuilt and each & (_REBUILT | _DIVERGENCE) and not each & _QUALITY)
         or (opposed and (_plays(each, _MAKERS | _JUDGES) or _is_player(each) or each & _CYCLE))
         or (roles.get("loss") in _LETTERS and name.startswith(f"{roles['loss']}_"))
     )  # fmt: skip
@@ -108,6 +110,8 @@ def _has_returns(names: Iterable[Words]) -> bool:
 def _sums(found: tuple[str, ...], words: Mapping[str, Words], roles: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Role to its parts, for a split that has no total; a split with one loss has that."""
     train = _parts([name for name in found if not words[name] & HELD_OUT], words, roles.get("loss"))
+    totals = [name for name, each in words.items() if each & _TOTALS and each <= _TOTALS | TRAIN]
+    train = (totals[0],) if totals and len(train) > 1 else train
     known = {_key(words[name]) for name in train}
     held_out = [
         name
@@ -128,7 +132,7 @@ def _one_that_adds_nothing(parts: tuple[str, ...], words: Mapping[str, Words]) -
 
 def _parts(names: list[str], words: Mapping[str, Words], total: str | None) -> tuple[str, ...]:
     """The parts of one split, each once and unsmoothed if there is a choice; none if the log has their total."""
-    if total is not None and (in_table(total) or not words[total] & KINDS or len(names) < 2):
+    if total is not None and (in_table(total) or not words[total] & (KINDS - SMOOTH) or len(names) < 2):
         return ()
     best: dict[Words, str] = {}
     for name in names:

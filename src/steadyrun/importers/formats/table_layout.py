@@ -19,6 +19,7 @@ ENDS = re.compile(r"\r\n|\n|\r")
 HEAD = 2**18
 _TABLES = {".csv", ".tsv"}
 _SAYS_NOTHING = re.compile(r"(?:[a-z]|col|column|var|field|f|unnamed:?)?[ _]?\d+", re.I)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
 _WHOLE = "\x1f"  # between the cells of a table of one column, whose numbers may have commas in them
@@ -176,9 +177,11 @@ def cells(line: str, mark: str) -> list[str]:
 
 
 def has_names(header: list[str]) -> bool:
-    """Whether these are names: no cell that has something in it is a number."""
+    """Whether these are names: no cell that has something in it is a number or a date and a time, as loggers print."""
     filled = [cell for cell in header if cell]
-    return bool(filled) and not any(is_number(cell) or cell.lower() in MISSING for cell in filled)
+    return bool(filled) and not any(
+        is_number(cell) or cell.lower() in MISSING or _MOMENT.search(cell) for cell in filled
+    )
 
 
 def is_number(cell: str) -> bool:

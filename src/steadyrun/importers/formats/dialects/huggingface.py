@@ -9,11 +9,12 @@ from itertools import chain, islice, pairwise
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Anomalies, Log, Row
 
-_KEYS = r"loss|eval_[\w./-]*loss|train_runtime|eval_runtime|learning_rate|grad_norm"
+_KEYS = r"loss|eval_[\w./-]*loss|train_runtime|eval_runtime"
 _ENTRY = re.compile(rf"\{{(?=[^{{}}]*+\}})[^{{}}]*?'(?:{_KEYS})': [^{{}}]*+\}}")
 _PAIR = re.compile(r"'([^']+)':\s*+('?[^,'}]++'?)")
 _BAR = re.compile(r"\|\s*(\d{1,15})/(\d{1,15})\s*\[")
 _TOTAL = re.compile(r"Total optimization steps\s*=\s*(\d[\d,]{0,15})\b")
+_COUNT = re.compile(r"\b(?:epoch|step|iter(?:ation)?)s?\W{0,3}\d", re.I)
 _AHEAD, _STALE = 20_000, 0.1
 
 
@@ -54,4 +55,10 @@ def _entries(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
                 yield row
 
 
-DIALECT = Dialect("huggingface", "Hugging Face Trainer log", _ENTRY, _rows, "mean since the last point")
+def _sure(lines: list[str]) -> bool:
+    """Not if a line says in front of the dictionary where it stands: `Epoch 3: {'loss': 0.5}`."""
+    found = [(line, match) for line in lines if (match := _ENTRY.search(line))]
+    return any("'epoch'" in match[0] or not _COUNT.search(line, 0, match.start()) for line, match in found)
+
+
+DIALECT = Dialect("huggingface", "Hugging Face Trainer log", _ENTRY, _rows, "mean since the last point", sure=_sure)

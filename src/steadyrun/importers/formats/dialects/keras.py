@@ -12,7 +12,9 @@ from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
 
-_EPOCH = re.compile(r"^\s*Epoch (\d{1,9})(?:/(\d{1,9}))?\s*$")
+_EPOCH = re.compile(
+    r"^\s*+(?:\[?\d{4}-\d\d-\d\d[^A-Za-z]{1,40}(?:UTC\b[^A-Za-z]{1,10})?)?Epoch (\d{1,9})(?:/(\d{1,9}))?\s*$"
+)
 _BAR = re.compile(r"^\s*+(?P<at>\d++)/(?P<of>\d++|Unknown)\b(?P<rest>.* - [\w./]++: .*)$")
 _FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
 _LINE = re.compile(r"^\s*+\d++/(?:\d++|Unknown) (?:\[[=>. ]*+\]|[━╸╺ -]).* - (?:\w+_)?loss: \S")

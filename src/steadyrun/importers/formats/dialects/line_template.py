@@ -47,10 +47,16 @@ _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
-_TITLE = re.compile(r"\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])")  # behind a word that stands apart: `Val - CE: 0.3`
+_TITLE = re.compile(
+    r"(?: (?:metrics|results?|set))?\s{0,8}[-:\])|]\s{0,8}(?![-+.\d\s])"
+)  # behind a word that stands apart: `Val - CE: 0.3`
 _RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
 _BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
+_TITLED = re.compile(  # `[ Train | 001/100 ]`: a title and the epoch it is of
+    rf"\[\s{{0,2}}(?:{'|'.join(sorted(TRAIN | HELD_OUT))})\s{{0,2}}\|\s{{0,2}}$", re.I
+)
+_DURATION = re.compile(r"\s{0,2}(?:m?s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)\s{0,2}(?:[,;|)\]]|$)", re.I)
 
 
 def normal(line: str) -> str:
@@ -64,6 +70,7 @@ class Template:
 
     values: list[tuple[str, int]] = field(default_factory=list)  # name, number
     averages: dict[int, int] = field(default_factory=dict)  # number of a value: that of its average
+    divisors: dict[int, int] = field(default_factory=dict)  # number of a value: what it is divided by, `Acc: 98/100`
     epoch: int | None = None
     step: int | None = None
     total: int | None = None  # the length of an epoch or of the run, where the step has one
@@ -151,7 +158,7 @@ class _Learner:
         self.of = numbers
         self.said = Template()
         self.weak: list[tuple[str, int]] = []  # names without a separator: they count beside others only
-        self.ranked: int = len(COUNTS)  # how good the word for the step was
+        self.ranked: int = 2 * len(COUNTS)  # how good the word for the step was
         self.brackets: list[int] = []  # fractions in brackets, not yet given a meaning
         self.pending: str | None = None  # a name in front of a count: `loss at step 10: 2.3`
         self.tainted = False  # a word that spells a number came before: it belongs to the next name
@@ -200,6 +207,9 @@ class _Learner:
         if adjacent and joints in ("", "-"):  # `3epoch:train:1-100batch:`
             self._count("epoch" if adjacent[1] else "batch", first + len(joints), None, 0)
             return
+        if joints == "-" and (word := count_word(phrase := name_of(text[-_TAIL:]))):  # `loss of iterations 1-100: 0.3`
+            self._pend(phrase)
+            self._count(word, first + 1, None, self._rank_of(word, phrase))
         if joints not in ("", "/"):
             return
         if first and (unit := _UNIT.match(text)):
@@ -228,10 +238,17 @@ class _Learner:
             word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
         if word and (self.of.whole(first) or word == "epoch") and not after.lstrip().startswith("%"):
             self._pend(phrase)
+            if after.lstrip().startswith(")") and "(" in front:  # `Validation Loss (Epoch 2): 0.5`
+                name = metric_name(name_of(front[: front.rindex("(")]), separated=True)
+                self.pending = name if name and is_noun(name) else self.pending
             heading = word in HEADINGS or total is not None
-            self._count(word, first, total, COUNTS.index(word) if word in COUNTS else 0, heading)
+            self._count(word, first, total, self._rank_of(word, phrase), heading)
             return
-        if total is not None:
+        if total is not None and separator[:1] in (":", "=") and measured(phrase) and not has_loss(phrase):
+            if name := metric_name(phrase, separated=True):
+                self.said.values.append((name, first))
+                self.said.divisors[first] = total
+        elif total is not None:
             self._fraction(first, text, after)
         elif (
             phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first)
@@ -244,6 +261,13 @@ class _Learner:
             self.said.averages[first - 1] = first
         else:
             self._value(first, phrase, separator, text, after)
+
+    @staticmethod
+    def _rank_of(word: str, phrase: str) -> int:
+        """How good a count is, 0 best; `Steps: 120` beside an episode is the length of that."""
+        if word not in COUNTS:
+            return 0
+        return COUNTS.index(word) + len(COUNTS) * (phrase.lower() == "steps")
 
     def _place(self, index: int) -> bool:
         """Whether a number is a place of the number behind it: `loss at 404 1.79`."""
@@ -268,7 +292,9 @@ class _Learner:
     def _fraction(self, first: int, text: str, after: str) -> None:
         """A fraction without a word: a place in a bar, or in brackets."""
         before, behind = text.rstrip(), after.lstrip()
-        if before.endswith(("|", "━", "%")) and (behind.startswith("[") or self._clock(first + 2)):
+        if _TITLED.search(before) and behind.startswith("]"):
+            self._count("epoch", first, first + 1, 0)
+        elif before.endswith(("|", "━", "%")) and (behind.startswith("[") or self._clock(first + 2)):
             self.said.bar, self.brackets = True, [*self.brackets, first]
         elif (
             (before.endswith("[") and behind.startswith(("]", "(")))
@@ -302,6 +328,8 @@ class _Learner:
         name = metric_name(phrase, strong)
         if separator == "of" and self.of.whole(index) and re.match(r" [A-Za-z]{3}", after):
             return  # `a loss of 3 samples`
+        if name and is_noun(name) and _DURATION.match(after):
+            return  # `cost: 0.3 min`
         word = self.of.found[index][-1].isalpha() and not strong and not (name and is_noun(name))
         self.tainted = word and after.startswith(" ")  # `number of nan iterations: 0`
         if name is None or word:

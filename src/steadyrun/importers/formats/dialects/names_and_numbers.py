@@ -16,7 +16,7 @@ from math import isfinite
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
-from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun, measured, title_of
+from steadyrun.importers.formats.dialects.printed_names import count_word, has_loss, is_noun, measured, title_of
 from steadyrun.importers.formats.jsonfile import parsed, row_of
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
@@ -39,6 +39,7 @@ _BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: pri
     r"(?=[^\n]{0,200}?\b(?:19|20)\d\d\b)(?=[^\n]{0,200}?\d\d:\d\d)[^\n]{0,200}?(?P=rule){3}\s*+$", re.I
 )  # fmt: skip
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
+_FRACTION = re.compile(r"\s*+(\d++)\s*+/\s*+\d++\s*+")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
@@ -77,8 +78,9 @@ class _Reader:
         if self.block:
             yield from self.ended()
         if '":' in line and isinstance(entry := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
-            row = row_of(entry, self.anomalies, f"line {number:,}")
-            if any(has_loss(name) for name in row):
+            row = row_of({key: _counted(key, said) for key, said in entry.items()}, self.anomalies, f"line {number:,}")
+            placed = any(count_word(name) for name in row)
+            if any(has_loss(name) or (placed and measured(name)) for name in row):
                 yield row
             return
         if _BANNER.match(line):
@@ -103,7 +105,7 @@ class _Reader:
             self.begun[RUN_COUNT] = self.begun.get(RUN_COUNT, 0.0) + 1
 
     def _template(self, line: str, parts: list[str]) -> Template:
-        shape = "\0".join(parts[::2])
+        shape = "\0".join((str(len(parts)), *parts[::2]))  # a line may hold zero bytes of its own
         known = self.shapes.get(shape)
         if known is None:
             self.remembered += len(shape)
@@ -128,7 +130,8 @@ class _Reader:
         row = self._values(said, texts, number, averaged=batches)
         losses = any(has_loss(name) for name in row)
         if where and not losses and said.heading and not said.bar:
-            self.heading = where
+            above = {} if "epoch" in where else {name: self.heading[name] for name in self.heading if name == "epoch"}
+            self.heading = {**above, **where}
         if not row or self._further_rank(said, texts, number):
             return
         if where:
@@ -145,6 +148,8 @@ class _Reader:
             placed[_LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
+        if "epoch" in where and self.heading.get("epoch", where["epoch"]) != where["epoch"]:
+            self.heading = {"epoch": where["epoch"]}  # the heading above is of another epoch
         yield from self._drawn(said, {**self.begun, **placed, **row})
 
     def _below_title(self, row: dict[str, float]) -> dict[str, float]:
@@ -181,6 +186,10 @@ class _Reader:
             value = read(text, self.anomalies, f"line {number:,}")
             if value is not None:
                 row[name] = value
+        for name, index in said.values if said.divisors else ():
+            of = read(texts[said.divisors[index]], self.anomalies, "") if index in said.divisors else 1.0
+            if name in row and of:
+                row[name] /= of
         return row
 
     def _further_rank(self, said: Template, texts: list[str], number: int) -> bool:
@@ -214,6 +223,12 @@ class _Reader:
             self.bar = (key, row)
         else:
             yield row
+
+
+def _counted(key: object, said: object) -> object:
+    """A value of JSON; of a count that names its end, `"epoch": "3/200"`, the count."""
+    fraction = _FRACTION.fullmatch(said) if isinstance(said, str) and count_word(str(key)) else None
+    return fraction[1] if fraction else said
 
 
 def _evaluates(name: str) -> bool:

@@ -39,7 +39,7 @@ _PLACED = frozenset({"at", "after", "for", "in", "on"})  # `loss at step`
 _NOUN = re.compile(
     r"(?:^|[\W_])(?:[a-z0-9]*loss(?:es)?|lr|l\.r\.?|learning[ _]rate|(?:grad(?:ient)?[ _])?norm|gnorm|ppl|perplexity|"
     r"xent|cross[ _-]?entropy|cost|nll|elbo|reward|return|score|acc(?:uracy)?\d?|acc@\d|top-?[15]|prec@\d|bleu|wer|cer|"
-    r"map|miou|iou|dice|f1|auc|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
+    r"map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
     re.I,
 )
 _OPTIMISER = re.compile(r"lr|l\.r|rate|norm", re.I)
@@ -57,8 +57,11 @@ _DELIMITER = re.compile(
     r"[,;|\[\]{}<>\"=:!?&~(]|\s[-\u2013\u2014>*#•@]{1,3}(?:\s|$)|\s{2}|^[-\u2013\u2014>*#•]{1,3}\s|\.\s|\)(?=\s?\w)"
 )
 _ASIDE = re.compile(r" ?\([^()]{0,40}\)(?= (?:at|after|for|in|on) )")  # `loss (for one batch) at step`
+_ORNAMENT = re.compile(r"^[^\w\s()%]{1,4}\s{1,2}(?=[A-Za-z])")  # a picture in front of a name: `📊 Validation Loss`
 _NAME = re.compile(r"[A-Za-z_][\w ./@%+*'$()-]*+")
-_FILE = re.compile(r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so)$|\\|//", re.I)
+_FILE = re.compile(
+    r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so|png|jpe?g|pdf)$|\\|//", re.I
+)
 _NOT_METRICS = frozenset({
     "gb", "mb", "kb", "gib", "mib", "ms", "s", "sec", "secs", "seconds", "min", "mins", "h", "hours", "it/s", "cuda",
     "gpu", "cpu", "rank", "local_rank", "device", "line", "pid", "port", "version", "seed", "file", "eta", "id", "ip",
@@ -75,7 +78,7 @@ _IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", 
 def name_of(front: str) -> str:
     """The words in front of a number that may hold its name: those behind whatever ends something else."""
     text, suffix = _parenthesised(_ASIDE.sub("", front).rstrip())
-    phrase = _DELIMITER.split(text)[-1].strip(" '\"#*•>-_$")
+    phrase = _ORNAMENT.sub("", _DELIMITER.split(text)[-1].strip(" '\"#*•>-_$"), count=1)
     return f"{' '.join(phrase.split())}{suffix}" if phrase else ""
 
 
@@ -153,7 +156,7 @@ def has_loss(name: str) -> bool:
 
 def metric_name(phrase: str, separated: bool) -> str | None:
     """A phrase as the name of a metric; None if nobody would call a metric so."""
-    words = phrase.split()
+    words = phrase.removesuffix(" so far").split()
     stops = [index + 1 for index, word in enumerate(words[:-1]) if word.lower() in _STOP]
     words = words[stops[-1] :] if stops else words
     if len(words) > _MOST_WORDS or (len(words) > 1 and not separated and not _short(words)):
