@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from steadyrun.signals.curves import neighbour_noise
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from steadyrun.signals.curves import Floats, neighbour_noise
 from steadyrun.signals.run_signals import Points, Signals
 
 HIGHER, LOWER = 1, -1
@@ -15,6 +18,8 @@ _HIGHER = REWARDS | frozenset({
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
+_OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it rises with it
+_MANY, _FIFTH = 10, 5  # values: from so many on, levels of a fifth of them are compared instead of single ones
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
@@ -49,6 +54,11 @@ def better(name: str) -> int:
     return LOWER if words & _LOWER else HIGHER
 
 
+def _is_of_a_loss(name: str) -> bool:
+    """Whether a success is a validation loss under another name."""
+    return bool(words_of(name) & _OF_A_LOSS)
+
+
 def is_reward(name: str) -> bool:
     """Whether a series is what a policy is rewarded with."""
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
@@ -64,9 +74,11 @@ _ABOUT_REWARDS = frozenset({
 def successes(run: Signals) -> dict[str, int]:
     """What a program logs as its success, with which way is better.
 
+    A perplexity counts only without another: it rises with the validation loss, even while accuracy improves.
     The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
+    found = {name: way for name, way in found.items() if not _is_of_a_loss(name)} or found
     if found or run.has("loss") or run.has("val_loss"):
         return found
     if len(run.own) != 1:
@@ -109,21 +121,34 @@ def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
 def improves_since(run: Signals, val: Points, step: float, *, beyond_noise: bool = False) -> str:
     """In words, which measured success is clearly better at the end than up to a step; empty if any is worse.
 
-    The last two must both be better than all before, or both worse; of many values beyond the noise of neighbours.
+    Of few values the last two must both be better than all before, or both worse. Of many, their last fifth must be
+    better, or worse, than the best fifth before, beyond the noise of neighbours.
     """
     improved = ""
     for name, (points, way) in held_out(run, val).items():
         before = way * points.values[points.steps <= step]
-        after = way * points.values[points.steps > step][-2:]
+        after = way * points.values[points.steps > step]
         if not len(before) or len(after) < 2:
             continue
-        best = float(max(before))
-        if float(max(after)) < best:
+        noise = neighbour_noise(points.values)
+        if len(points) < _MANY:
+            best, low, high = float(max(before)), float(min(after[-2:])), float(max(after[-2:]))
+            worse, better_by = high < best, low - best - (noise if beyond_noise else 0.0)
+        else:
+            best, end = _best_level(before, len(points) // _FIFTH), float(np.median(after[-(len(points) // _FIFTH) :]))
+            worse, better_by = end < best - noise, end - best - noise
+        if worse and not _is_of_a_loss(name):
             return ""
-        noise = neighbour_noise(points.values) if beyond_noise else 0.0
-        if float(min(after)) > best + noise and not improved:
+        if better_by > 0 and not improved:
             improved = f"{name} goes from {way * best:.4g} to {points.values[-1]:.4g}"
     return improved
+
+
+def _best_level(values: Floats, size: int) -> float:
+    """The highest median of so many neighbours; of fewer values the highest."""
+    if len(values) < 2 * size:
+        return float(np.max(values))
+    return float(np.max(np.median(sliding_window_view(values, size), axis=1)))
 
 
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
