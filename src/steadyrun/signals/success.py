@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.signals.curves import Floats, neighbour_noise
 from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
 
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
@@ -19,7 +20,8 @@ _HIGHER = REWARDS | frozenset({
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
 _OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it rises with it
-_MANY, _FIFTH = 10, 5  # values: from so many on, levels of a fifth of them are compared instead of single ones
+_MANY = 10  # values: from so many on, levels of a fifth of them are compared instead of single ones
+_FIFTH = 5
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
@@ -194,14 +196,40 @@ def beside_a_game(run: Signals, fewest: float) -> list[str]:
 _A_CURVE = 7  # validations: as many as losses for every question about their curve
 
 
-def judged_without_loss(run: Signals) -> str:
-    """What is judged instead of a loss that was not recorded, in words; empty if nothing else can be."""
-    if run.has("loss"):
+_A_FEW = 4  # losses that fall throughout are one order of 24
+
+
+def few_that_fall(run: Signals) -> str:
+    """In words, the losses of a log too short for a curve if each is below the one before and half is gone; else empty.
+
+    Validation beside them must have fallen as well, and have kept half of it.
+    """
+    loss, val = run.maybe("loss"), run.maybe("val_loss")
+    if loss is None or not run.about("imported") or not _A_FEW <= len(loss) < _A_CURVE or run.first_nonfinite:
         return ""
+    values = loss.values
+    if float(np.max(np.diff(values))) >= 0 or values[0] <= 0 or values[-1] > values[0] / 2:
+        return ""
+    if val is not None and len(val) > 1:
+        first, best, end = float(val.values[0]), float(np.min(val.values)), float(val.values[-1])
+        if end >= first or end - best > (first - best) / 2:
+            return ""
+    return f"{len(values)} losses are recorded, each below the one before: {', '.join(shown(one) for one in values)}"
+
+
+def judged_without_loss(run: Signals) -> str:
+    """What is judged instead of a loss that was not recorded, or hardly, in words; empty if nothing else can be."""
+    loss, val = run.maybe("loss"), run.maybe("val_loss")
+    if few := few_that_fall(run):
+        return f"{few} (V1.1)"
+    if loss is not None and len(loss) >= _A_CURVE:
+        return ""
+    validated = val is not None and len(val) >= _A_CURVE and not run.running
+    if run.has("loss"):
+        return "few losses are recorded: validation is judged instead (V1.3)" if validated else ""
     if has_success_alone(run):
         return "no loss is recorded: the logged success is judged instead (V1.8)"
-    val = run.maybe("val_loss")
-    if val is not None and len(val) >= _A_CURVE and not run.running:
+    if validated:
         return "no training loss is recorded: validation is judged instead (V1.3)"
     return (
         "no loss is recorded that must fall: the game of two opponents is judged instead (V1.1)"

@@ -138,14 +138,14 @@ def _never_back(gap: Gap, limit: Limits) -> bool:
 
 
 def _falling(run: Signals, limit: Limits, words: str) -> Finding | None:
-    """Validation that fell beyond its noise and stays down, of a record that has no training loss at all."""
-    if run.has("loss") or len(run.points("val_loss")) < limit["losses"]:
+    """Validation that fell beyond its noise and stays down, of a record with no training loss, or with a few."""
+    if len(run.points("val_loss")) < limit["losses"]:
         return None
     val = levels(run, "val_loss", limit["losses"])
     if val.fallen <= limit["fallen"] or val.start - val.end <= limit["errors"] * val.error:
         return None
     measured = {"first": val.start, "best": val.best, "end": val.end}
-    return Finding("follows", f"{words}, {shown(val.start)} at the start; no training loss is recorded.", measured)
+    return Finding("follows", f"{words}, {shown(val.start)} at the start; training is hardly recorded.", measured)
 
 
 QUESTION = Question(
