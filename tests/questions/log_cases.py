@@ -21,6 +21,10 @@ THROWN = put(1.0 + 0.1 * NOISE[:60], {46: 9.0})
 JUMPING = put(PLAN.rate(BY_TENTHS.astype(float)), {30: 0.05})
 FLAT_FEW = 2.0 + 0.01 * NOISE[:8]
 EXCERPT = ([10, 20, 30, 40, 50, 60, 70], [2.78, 2.77, 2.76, 7.3, 8.7, 2.8, 2.7])
+SWINGS = np.array([1, 1, -6, -11, 17, 4, 5, -14, -3, 13, 4, 15, 12, -2, 13]) / 100
+HIDDEN = 2.0 + 0.4 * NOISE[:40]
+GROWING = np.minimum(0.5, 0.005 * np.arange(1, 101))
+ANNEALED = 60 + 50 * GROWING + 120 * np.exp(-np.arange(100) / 4) + 0.1 * NOISE[:100]
 RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
 
 
@@ -44,6 +48,23 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "unjudged", log(loss=([*range(10, 90, 10), *range(9000, 9080, 10)], [*FLAT_FEW, *(0.5 * FLAT_FEW)]))),
     ("D2.1", "flagged", log(loss=by_ten(put(LEVEL, {40: 5.0})[:60]))),
     ("D2.1", "pass", log("epoch", loss=LEVEL[:30])),
+    ("V1.3", "worse-than-start", log("epoch", loss=np.linspace(0.23, 0.08, 15), val_loss=0.3 + 0.05 * SWINGS)),
+    ("V1.3", "follows", log("epoch", loss=np.linspace(0.23, 0.08, 15), val_loss=0.2 + SWINGS)),  # it comes back
+    ("V1.1", "few", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 1.7], val_loss=[6.8, 4.3, 3.2, 2.4, 2.1])),
+    ("V1.1", "not-applicable", log("epoch", loss=[6.9, 4.7, 3.6], val_loss=(np.arange(8), np.linspace(6, 2, 8)))),
+    ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 1.7], val_loss=[6.8, 4.3, 5.0, 6.0, 6.7])),
+    ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 2.5])),  # the last is not below the one before
+    ("V1.1", "missing", log("epoch", loss=[1.0, 0.98, 0.97, 0.96, 0.95])),  # it falls by 5%
+    ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 2.6])),
+    ("D2.1", "not-applicable", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 1.7])),
+    ("V1.1", "else", log(loss=by_ten(HIDDEN), val_loss=by_ten(np.linspace(2, 1, 40)))),
+    ("V1.1", "else", log(loss=by_ten(HIDDEN), val_f1=by_ten(np.linspace(0.5, 0.8, 40)))),
+    ("V1.1", "unjudged", log(loss=by_ten(HIDDEN), val_f1=by_ten(0.5 + 0.1 * NOISE[:40]))),
+    ("V1.1", "unjudged", log(loss=by_ten(HIDDEN), train_f1=by_ten(np.linspace(0.5, 0.8, 40)))),  # not held out
+    ("V1.1", "fell-back", log("epoch", loss=ANNEALED, rate=GROWING)),
+    ("V1.1", "fell", log("epoch", loss=ANNEALED, beta=GROWING)),
+    ("V1.1", "fell", log("epoch", loss=ANNEALED, kl_weight=GROWING)),
+    ("V1.1", "fell-back", log("epoch", loss=ANNEALED, beta=np.full(100, 0.5))),
     ("D2.2", "stays", log(loss=by_ten(ELEVATED))),
     ("D2.4", "elevated", log(loss=by_ten(ELEVATED), val_loss=RISEN, grad_norm=by_ten(THROWN))),
     ("D2.4", "worse-level", log(loss=by_ten(ELEVATED), val_loss=RISEN)),

@@ -18,6 +18,11 @@ UP = 4.0 + STEPS / 150 + 0.05 * NOISE
 DOWN_AND_UP = np.where(STEPS < 200, 5 - STEPS / 100, 7.5) + 0.05 * NOISE
 MANY = list(range(74, 600, 75))
 LOSSES = ("loss", "val_loss")
+TWENTY = list(range(29, 600, 30))
+UPWARD, IMPROVING, HIGHER = np.linspace(6.5, 9, 20), np.linspace(0.4, 0.6, 20), np.linspace(1.05, 1.6, 10)
+RISING = np.array([0.005, 0.012, 0.02, 0.025])
+HILL = np.interp(np.arange(54), [0, 20, 53], [0.0, 1.0, 0.0]) + 0.01 * NOISE[:54]
+WORSE = np.linspace(1.3, 1.6, 40)
 CLIMBS = 0.1 * (1 + STEPS / 300) + 9 * np.exp(-STEPS / 3) + 0.002 * NOISE
 STANDING = 15.9 + 0.02 * np.exp(-STEPS / 40) + 1e-4 * NOISE
 SLOWLY = 15.9 - 0.2 * STEPS / 600 + 1e-3 * NOISE
@@ -194,6 +199,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.3", "follows", run(val_loss=(MANY, [3.0, 2.8, 2.82, 2.81, 2.83, 2.82, 2.81, 2.82]))),
     ("V1.3", "not-measured", run(val_loss=(MANY, np.zeros(8)))),
     ("V1.3", "worse-than-start", run(val_loss=(MANY, [29.0, 8.0, 9.0, 12.0, 8.5, 14.0, 9.5, 13.0]))),  # bad at first
+    # Worse than at its start, and the task improves; the same with a metric that stays.
+    ("V1.3", "follows", run(val_loss=(TWENTY, UPWARD), val_accuracy=(TWENTY, IMPROVING))),
+    ("V1.3", "worse-than-start", run(val_loss=(TWENTY, UPWARD), val_accuracy=(TWENTY, 0.4 + 0.01 * NOISE[:20]))),
+    ("V1.3", "worse-than-start", run(val_loss=(TWENTY, UPWARD))),
+    # 1.5% of the fall is lost again, and 60%; below the training loss it may rise.
+    ("V1.3", "follows", run(without=("loss",), val_loss=(TWENTY, np.append(1.6 * 0.6 ** np.arange(16), RISING[:4])))),
+    ("V1.3", "climbs", run(without=("loss",), val_loss=(TWENTY, np.append(np.linspace(2, 1, 10), HIGHER)))),
+    ("V1.3", "follows", run(val_loss=(TWENTY, 0.3 * np.append(np.linspace(2, 1, 10), HIGHER)))),
     ("V1.3", "missing", run(without=("val_loss",))),
     ("V1.4", "alive", run()),
     ("V1.4", "zero", run(grad_norm=np.where(STEPS < 7, 3.0, 0.0), loss=FLAT)),
@@ -242,6 +255,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "steady", run(val_acc=(list(range(31)), np.full(31, 0.0135)))),  # one answer cannot cost so little
     ("V1.8", "steady", run(val_acc=(list(range(31)), np.ones(31)))),
     ("V1.8", "steady", run(val_acc=(list(range(31)), 0.72414 + 0.001 * (np.arange(31) % 3)))),
+    ("V1.8", "steady", run(acc=(list(range(55)), [0.4, *(0.9 + 0.02 * HILL)]))),  # nearly all of the gain is there
+    ("V1.8", "collapsed", run(acc=(list(range(54)), 0.9 + 0.02 * HILL))),
+    ("V1.8", "rose", run(val_ppl=(list(range(40)), WORSE), val_accuracy=(list(range(40)), 1 - 1 / WORSE))),
+    ("V1.8", "collapsed", run(val_ppl=(list(range(40)), WORSE))),
+    ("V1.8", "no-signal", run(without=LOSSES, reward=np.full(600, 0.016))),  # one value throughout
+    ("V1.8", "no-signal", run(without=LOSSES, score=np.zeros(600))),
+    ("V1.8", "flat", run(without=LOSSES, score=np.zeros(600), total_reward=STEPS / 100 + NOISE)),
+    ("V1.8", "none", run(**{"metrics/mAP50(B)": (list(range(30)), np.zeros(30))})),
+    ("V1.8", "steady", run(accuracy=(list(range(30)), np.zeros(30)))),  # what it was measured on is not known
     ("V1.8", "rose", run(test_err=60 - STEPS / 20 + NOISE)),
     ("V1.8", "not-applicable", run()),
     ("V1.8", "rose", evaluated(216.0)),

@@ -12,7 +12,7 @@ import numpy as np
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
-from steadyrun.signals.success import opponents, trains_policy
+from steadyrun.signals.success import opponents, trains_policy, words_of
 from steadyrun.text import shown
 
 RANDOM, LEARNED, UNKNOWN = "random", "learned", "unknown"
@@ -178,11 +178,27 @@ def _moves_freely(run: Signals, loss: Points | None) -> str:
         return f"{len(optimizers)} optimizers work against or beside each other"
     if loss is not None and float(np.min(loss.values)) < 0:
         return f"it is negative ({shown(np.min(loss.values))} at its lowest)"
-    return "" if isinstance(graph, dict) else _by_names(run)
+    return "" if isinstance(graph, dict) else _by_names(run) or _grows(run)
 
 
 _OF_A_GAME = "a generator and a discriminator play against each other"
 _OF_A_POLICY = "rewards or a policy are logged with it"
+
+
+_WEIGHTS, _TERMS = frozenset({"weight", "coef", "coeff", "factor", "anneal", "annealing"}), frozenset({"kl", "kld"})
+_TWICE = 2  # times: a weight that grows by less hardly moves the loss
+
+
+def _grows(run: Signals) -> str:
+    """In words, which logged weight of a term grows: the loss then rises with it, though every term falls."""
+    for name in run.own:
+        words, points = words_of(name), run.maybe(name)
+        if points is None or not (words == {"beta"} or (words & _WEIGHTS and words & _TERMS)):
+            continue
+        first, last = float(points.values[0]), float(points.values[-1])
+        if first >= 0 and last > _TWICE * first:
+            return f"{name}, the weight of one of its terms, grows from {shown(first)} to {shown(last)}"
+    return ""
 
 
 def _of_a_log(run: Signals) -> str:

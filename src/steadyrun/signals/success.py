@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-from steadyrun.signals.curves import neighbour_noise
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from steadyrun.signals.curves import Floats, neighbour_noise
 from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
 
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
@@ -15,6 +19,9 @@ _HIGHER = REWARDS | frozenset({
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
+_OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it rises with it
+_MANY = 10  # values: from so many on, levels of a fifth of them are compared instead of single ones
+_FIFTH = 5
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
@@ -49,6 +56,11 @@ def better(name: str) -> int:
     return LOWER if words & _LOWER else HIGHER
 
 
+def _is_of_a_loss(name: str) -> bool:
+    """Whether a success is a validation loss under another name."""
+    return bool(words_of(name) & _OF_A_LOSS)
+
+
 def is_reward(name: str) -> bool:
     """Whether a series is what a policy is rewarded with."""
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
@@ -64,9 +76,11 @@ _ABOUT_REWARDS = frozenset({
 def successes(run: Signals) -> dict[str, int]:
     """What a program logs as its success, with which way is better.
 
+    A perplexity counts only without another: it rises with the validation loss, even while accuracy improves.
     The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
+    found = {name: way for name, way in found.items() if not _is_of_a_loss(name)} or found
     if found or run.has("loss") or run.has("val_loss"):
         return found
     if len(run.own) != 1:
@@ -109,21 +123,34 @@ def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
 def improves_since(run: Signals, val: Points, step: float, *, beyond_noise: bool = False) -> str:
     """In words, which measured success is clearly better at the end than up to a step; empty if any is worse.
 
-    The last two must both be better than all before, or both worse; of many values beyond the noise of neighbours.
+    Of few values the last two must both be better than all before, or both worse. Of many, their last fifth must be
+    better, or worse, than the best fifth before, beyond the noise of neighbours.
     """
     improved = ""
     for name, (points, way) in held_out(run, val).items():
         before = way * points.values[points.steps <= step]
-        after = way * points.values[points.steps > step][-2:]
+        after = way * points.values[points.steps > step]
         if not len(before) or len(after) < 2:
             continue
-        best = float(max(before))
-        if float(max(after)) < best:
+        noise = neighbour_noise(points.values)
+        if len(points) < _MANY:
+            best, low, high = float(max(before)), float(min(after[-2:])), float(max(after[-2:]))
+            worse, better_by = high < best, low - best - (noise if beyond_noise else 0.0)
+        else:
+            best, end = _best_level(before, len(points) // _FIFTH), float(np.median(after[-(len(points) // _FIFTH) :]))
+            worse, better_by = end < best - noise, end - best - noise
+        if worse and not _is_of_a_loss(name):
             return ""
-        noise = neighbour_noise(points.values) if beyond_noise else 0.0
-        if float(min(after)) > best + noise and not improved:
+        if better_by > 0 and not improved:
             improved = f"{name} goes from {way * best:.4g} to {points.values[-1]:.4g}"
     return improved
+
+
+def _best_level(values: Floats, size: int) -> float:
+    """The highest median of so many neighbours; of fewer values the highest."""
+    if len(values) < 2 * size:
+        return float(np.max(values))
+    return float(np.max(np.median(sliding_window_view(values, size), axis=1)))
 
 
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
@@ -169,14 +196,40 @@ def beside_a_game(run: Signals, fewest: float) -> list[str]:
 _A_CURVE = 7  # validations: as many as losses for every question about their curve
 
 
-def judged_without_loss(run: Signals) -> str:
-    """What is judged instead of a loss that was not recorded, in words; empty if nothing else can be."""
-    if run.has("loss"):
+_A_FEW = 4  # losses that fall throughout are one order of 24
+
+
+def few_that_fall(run: Signals) -> str:
+    """In words, the losses of a log too short for a curve if each is below the one before and half is gone; else empty.
+
+    Validation beside them must have fallen as well, and have kept half of it.
+    """
+    loss, val = run.maybe("loss"), run.maybe("val_loss")
+    if loss is None or not run.about("imported") or not _A_FEW <= len(loss) < _A_CURVE or run.first_nonfinite:
         return ""
+    values = loss.values
+    if float(np.max(np.diff(values))) >= 0 or values[0] <= 0 or values[-1] > values[0] / 2:
+        return ""
+    if val is not None and len(val) > 1:
+        first, best, end = float(val.values[0]), float(np.min(val.values)), float(val.values[-1])
+        if end >= first or end - best > (first - best) / 2:
+            return ""
+    return f"{len(values)} losses are recorded, each below the one before: {', '.join(shown(one) for one in values)}"
+
+
+def judged_without_loss(run: Signals) -> str:
+    """What is judged instead of a loss that was not recorded, or hardly, in words; empty if nothing else can be."""
+    loss, val = run.maybe("loss"), run.maybe("val_loss")
+    if few := few_that_fall(run):
+        return f"{few} (V1.1)"
+    if loss is not None and len(loss) >= _A_CURVE:
+        return ""
+    validated = val is not None and len(val) >= _A_CURVE and not run.running
+    if run.has("loss"):
+        return "few losses are recorded: validation is judged instead (V1.3)" if validated else ""
     if has_success_alone(run):
         return "no loss is recorded: the logged success is judged instead (V1.8)"
-    val = run.maybe("val_loss")
-    if val is not None and len(val) >= _A_CURVE and not run.running:
+    if validated:
         return "no training loss is recorded: validation is judged instead (V1.3)"
     return (
         "no loss is recorded that must fall: the game of two opponents is judged instead (V1.1)"

@@ -86,6 +86,12 @@ class Gap:
         return (last - lowest) / abs(lowest) if lowest else 0.0
 
     @property
+    def lost(self) -> float:
+        """Which fraction of its fall from the first validation is lost again; more than all of it if it never fell."""
+        fall, back = float(self.val.values[0]) - self.lowest, self.rise * abs(self.lowest)
+        return back / fall if fall > 0 else math.inf
+
+    @property
     def train_fell_since(self) -> bool:
         return bool(self.train[-1] < self.train[self.best])
 

@@ -8,6 +8,7 @@ from steadyrun.questions.audits import a5_6_input_preparation
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.past_its_best import LOST_PART
 from steadyrun.questions.signatures import s1_4_labels
 from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.batches import Overlap, overlap
@@ -45,6 +46,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         and not broken
         and last > limit["gap"]
         and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
+        and gap.lost > limit["part"]
         and gap.train_fell_since
         and chance_of_rise(gap.val.values[gap.best :]) < limit["chance"]
         and not _other_cause(run, limit)
@@ -234,6 +236,7 @@ QUESTION = Question(
             seed="",
             decision="four that rise throughout are one order of 24; the rise must be large and beyond noise as well",
         ),
+        LOST_PART,
         Threshold(
             name="by",
             value=500,

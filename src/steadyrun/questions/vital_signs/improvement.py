@@ -8,9 +8,10 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import Limits, Threshold
 from steadyrun.signals.curves import Floats, chance_of_rise, largest_rise
 from steadyrun.signals.facts import LEARNED
-from steadyrun.signals.progress import Levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import successes
+from steadyrun.signals.success import is_held_out, is_reward, successes
+from steadyrun.text import shown
 
 
 def never_improves(run: Signals, limit: Limits, loss: Levels, since: int = 0) -> bool:
@@ -47,6 +48,21 @@ def _else_improves(run: Signals, limit: Limits) -> bool:
     ways = successes(run) | ({"val_loss": -1} if run.has("val_loss") else {})
     curves = {name: points for name in ways if (points := run.maybe(name)) is not None and len(points) > 1}
     return any(chance_of_rise(ways[name] * points.values) < limit["unsure"] for name, points in curves.items())
+
+
+def surely_improves(run: Signals, limit: Limits) -> str:
+    """In words, which validation loss or success on held-out data improves steadily and beyond its noise; or empty."""
+    ways = {name: way for name, way in successes(run).items() if is_held_out(name) and not is_reward(name)}
+    for name, way in ({"val_loss": -1} | ways).items():
+        points = run.maybe(name)
+        if points is None or len(points) < limit["points"]:
+            continue
+        level = levels(run, name, limit["points"], rises=way > 0)
+        gain, lost = way * (level.end - level.start), way * (level.best - level.end)
+        clear = gain > max(limit["errors"] * level.error, limit["fallen"] * abs(level.start)) and lost < gain
+        if clear and chance_of_rise(way * level.stretches) < limit["steady"]:
+            return f"{name} goes from {shown(level.start)} to {shown(level.end)}"
+    return ""
 
 
 STEADY = Threshold(

@@ -13,6 +13,7 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import better, is_held_out, is_reward, words_of
 from steadyrun.text import shown
 
+_DETECTED = frozenset({"map", "map50", "map95", "ap", "ap50", "iou", "miou", "dice"})  # measured in evaluations
 _PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
 
 
@@ -42,7 +43,8 @@ def _one_value(run: Signals, name: str, values: Floats, limit: Limits) -> Findin
     words = f"{name} is exactly {shown(usual)} in {share:.0%} of {len(values)} rows"
     if is_reward(name):
         rises = chance_of_rise(values) < limit["unsure"]
-        if usual > 0 or rises or min(share, late) <= limit["same"]:
+        often = share == 1 if usual > 0 else min(share, late) > limit["same"]  # above zero it may be at its top
+        if rises or not often or _other_reward(run, name, limit):
             return None
         words = f"{words} (limit {limit['same']:.0%}): there is nothing to learn from."
         return Finding("no-signal", words, {"same": share})
@@ -53,6 +55,13 @@ def _one_value(run: Signals, name: str, values: Floats, limit: Limits) -> Findin
         return None
     words = f"{words} (limit {limit['constant']:.0%}): the model may give one answer to every input."
     return Finding("constant", words, {"constant": share})
+
+
+def _other_reward(run: Signals, name: str, limit: Limits) -> bool:
+    """Whether another reward is logged that differs from row to row: then there is something to learn from."""
+    others = [run.maybe(other) for other in run.own if other != name and is_reward(other)]
+    long = [points.values for points in others if points is not None and len(points) >= limit["rows"]]
+    return any(len(np.unique(values)) > len(values) / 2 for values in long)
 
 
 def _beyond_one_answer(run: Signals, accuracy: float, limit: Limits) -> bool:
@@ -68,7 +77,9 @@ def _beyond_one_answer(run: Signals, accuracy: float, limit: Limits) -> bool:
 def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:
     """A held-out accuracy or overlap that is next to zero in every evaluation, and does not rise."""
     values = run.points(name).values
-    if is_reward(name) or better(name) < 0 or not is_held_out(name) or one.outcome == "rose":
+    if is_reward(name) or better(name) < 0 or one.outcome == "rose":
+        return None
+    if not is_held_out(name) and (not words_of(name) & _DETECTED or float(np.max(values)) > 0):
         return None
     if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
         return None

@@ -10,12 +10,13 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.vital_signs.games import GAME_LIMITS, GAME_OUTCOMES, game_over, in_balance
-from steadyrun.questions.vital_signs.improvement import DESCENT_LIMITS, never_improves
+from steadyrun.questions.vital_signs.improvement import DESCENT_LIMITS, never_improves, surely_improves
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import few_that_fall
 from steadyrun.signals.swings import noise_of_a_mean, swings
 from steadyrun.text import percent, shown
 
@@ -23,6 +24,8 @@ from steadyrun.text import percent, shown
 def find(run: Signals, limit: Limits) -> Finding:
     if (decided := game_over(run, limit) or in_balance(run, limit)) is not None:
         return decided
+    if few := few_that_fall(run):
+        return Finding("few", f"{few}.")
     known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     fallen, lost = loss.fallen, loss.lost
     measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
@@ -53,7 +56,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if _climbs(loss, limit, surely):
             message = f"{words}: it climbs steadily since step {loss.best_step}, to {shown(loss.end / loss.best)} times"
             return Finding("fell-back", f"{message} its best.", measured, loss.best_step)
-        if loss.end - loss.best > surely and lost > limit["some"]:
+        if loss.end - loss.best > surely and lost > limit["some"] and loss.end > (1 + limit["far"]) * abs(loss.best):
             return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)
         return Finding("fell", f"{words}.", measured)
     if known.moves_freely:
@@ -68,13 +71,18 @@ def find(run: Signals, limit: Limits) -> Finding:
         stuck = _at_a_guess(run, limit, loss)
         half = len(loss.stretches) // 2
         must = (known.start == RANDOM and loss.steps >= limit["patience"]) or never_improves(run, limit, loss, half)
-        outcome = "little" if must else "unjudged"
-        message = f"{words}: it fell by {percent(fallen)} (limit {percent(limit['fallen'])})"
-        return Finding("flat" if stuck else outcome, f"{message} in {loss.steps:.0f} steps{stuck}.", measured)
+        words = f"{words}: it fell by {percent(fallen)} (limit {percent(limit['fallen'])}) in {loss.steps:.0f} steps"
+        if not stuck and not must and (instead := surely_improves(run, limit)):
+            return Finding("else", f"{words}; but {instead}.", measured)
+        return Finding("flat" if stuck else "little" if must else "unjudged", f"{words}{stuck}.", measured)
     must = known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"]
     stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
-    outcome = "flat" if must or stuck or never_improves(run, limit, loss) else "unjudged"
-    return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
+    words = f"{words}: no change beyond its noise (± {shown(surely)}){stuck}"
+    if must or stuck or never_improves(run, limit, loss):
+        return Finding("flat", f"{words}.", measured)
+    if instead := surely_improves(run, limit):
+        return Finding("else", f"{words}; but {instead}.", measured)
+    return Finding("unjudged", f"{words}.", measured)
 
 
 def _came_down(loss: Levels, limit: Limits, surely: float) -> bool:
@@ -287,6 +295,10 @@ QUESTION = Question(
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and is near its best"),
         *GAME_OUTCOMES,
+        Outcome(name="few", answer=PASS, meaning="the few losses that are recorded fall throughout"),
+        Outcome(
+            name="else", answer=PASS, meaning="the noise of the loss hides its change, and held-out data shows progress"
+        ),
         Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
         Outcome(
             name="unjudged",

@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.past_its_best import LOST_PART
 from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Levels, levels
@@ -31,15 +32,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = f"validation loss {shown(first)} at first, {shown(best)} at its best, {shown(end)} at the end"
     if (unmeasured := _not_measured(gap, loss, limit)) is not None:
         return unmeasured
-    if not known.moves_freely and _never_near(gap, loss, limit):
-        message = (
-            f"{words}, never below the {shown(loss.start)} that training began with, which falls to {shown(loss.end)}"
-        )
-        return Finding("worse-than-start", f"{message}.", measured, gap.val.step_at(-1))
-    ceiling = max(abs(loss.start), abs(first))
-    if end > (1 + limit["above"]) * ceiling and not known.moves_freely:
-        message = f"{words}; training began at {shown(loss.start)} and ends at {shown(loss.end)}."
-        return Finding("worse-than-start", message, measured, gap.val.step_at(-1))
+    if not known.moves_freely and (worse := _worse(gap, loss, limit, end)):
+        if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
+            return Finding("follows", f"{words}, but {better}: the task itself improves.", measured)
+        return Finding("worse-than-start", f"{words}{worse}", measured, gap.val.step_at(-1))
     if known.guess is not None and loss.steps >= limit["patience"]:
         measured["ratio"] = end / known.guess
         if end > (1 + limit["above"]) * known.guess and loss.end < limit["beats"] * known.guess:
@@ -47,7 +43,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if best > limit["beats"] * known.guess and loss.end < limit["beats"] * known.guess:
             message = f"{words}, never below a guess ({known.guess_why}), while training reaches {shown(loss.end)}."
             return Finding("never-beats-guess", message, measured, gap.val.step_at(-1))
-    if gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.train_fell_since:
+    if _is_past_its_best(gap, limit) and gap.train_fell_since:
         return _rising(run, limit, gap, words, measured)
     if not known.moves_freely and _never_better(run, gap, limit):
         message = f"{words}, while training goes from {shown(gap.train[0])} to {shown(gap.train[-1])} in the same time."
@@ -63,6 +59,23 @@ def _not_measured(gap: Gap, loss: Levels, limit: Limits) -> Finding | None:
     words = f"validation loss is exactly {shown(values[0])} in all {len(values)} validations"
     message = f"{words} while training falls from {shown(loss.start)} to {shown(loss.end)}."
     return Finding("not-measured", message, {"train": loss.end}, gap.val.step_at(-1))
+
+
+def _worse(gap: Gap, loss: Levels, limit: Limits, end: float) -> str:
+    """In words, if validation is worse than where training, or validation itself, began; else empty."""
+    if _never_near(gap, loss, limit):
+        return f", never below the {shown(loss.start)} that training began with, which falls to {shown(loss.end)}."
+    ceiling = max(abs(loss.start), abs(float(gap.val.values[0])))
+    by_chance = end - ceiling <= limit["noise"] * gap.noise * abs(gap.lowest)
+    comes_back = float(np.min(gap.val.values[len(gap.val) // 2 :])) <= ceiling
+    if end <= (1 + limit["above"]) * ceiling or (by_chance and comes_back):
+        return ""
+    return f"; training began at {shown(loss.start)} and ends at {shown(loss.end)}."
+
+
+def _is_past_its_best(gap: Gap, limit: Limits) -> bool:
+    """Whether validation has risen since its best, beyond noise, and what it lost counts beside what it had gained."""
+    return gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.lost > limit["part"]
 
 
 def _never_near(gap: Gap, loss: Levels, limit: Limits) -> bool:
@@ -85,6 +98,8 @@ def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[st
     words = f"{words}: {gap.rise:.0%} above its best"
     if better := improves_since(run, gap.val, step):
         return Finding("follows", f"{words}, but {better}: the task itself improves.", measured)
+    if measured["end"] < measured["train"]:
+        return Finding("follows", f"{words}, and still below training at {shown(measured['train'])}.", measured)
     chance = chance_of_rise(gap.val.values[gap.best :])
     if known_facts(run, limit).moves_freely or chance >= limit["chance"]:
         return Finding("rises", f"{words} while training falls on.", measured, step)
@@ -100,7 +115,7 @@ def _alone(run: Signals, limit: Limits) -> Finding | None:
     gap = Gap(val, np.full(len(val), np.nan), 1.0)
     step, best, end = val.step_at(gap.best), shown(gap.lowest), shown(val.values[-1])
     words, measured = f"validation loss {best} at its best, {end} at the end", {"rise": gap.rise}
-    if gap.rise <= max(limit["rise"], limit["noise"] * gap.noise):
+    if not _is_past_its_best(gap, limit):
         return _falling(run, limit, words)
     chance = chance_of_rise(val.values[gap.best :])
     steady, never = chance < limit["chance"], _never_back(gap, limit)
@@ -123,14 +138,14 @@ def _never_back(gap: Gap, limit: Limits) -> bool:
 
 
 def _falling(run: Signals, limit: Limits, words: str) -> Finding | None:
-    """Validation that fell beyond its noise and stays down, of a record that has no training loss at all."""
-    if run.has("loss") or len(run.points("val_loss")) < limit["losses"]:
+    """Validation that fell beyond its noise and stays down, of a record with no training loss, or with a few."""
+    if len(run.points("val_loss")) < limit["losses"]:
         return None
     val = levels(run, "val_loss", limit["losses"])
     if val.fallen <= limit["fallen"] or val.start - val.end <= limit["errors"] * val.error:
         return None
     measured = {"first": val.start, "best": val.best, "end": val.end}
-    return Finding("follows", f"{words}, {shown(val.start)} at the start; no training loss is recorded.", measured)
+    return Finding("follows", f"{words}, {shown(val.start)} at the start; training is hardly recorded.", measured)
 
 
 QUESTION = Question(
@@ -190,6 +205,7 @@ QUESTION = Question(
             seed="",
             decision="as in C4.2",
         ),
+        LOST_PART,
         Threshold(
             name="last",
             value=0.2,

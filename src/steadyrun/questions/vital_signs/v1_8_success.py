@@ -20,7 +20,7 @@ from steadyrun.questions.vital_signs.nothing_learned import (
 from steadyrun.signals.curves import OF_NORMAL, chance_of_rise, largest_rise
 from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import Levels, levels
+from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import has_success_alone, is_held_out, is_reward, successes
 from steadyrun.text import percent, shown
@@ -38,10 +38,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
     if known_facts(run, limit).objective == POLICY:  # an accuracy beside rewards is a teacher's or an opponent's
         long = [name for name in long if is_reward(name)] or long
-    found = {
-        name: _judged(name, levels(run, name, limit["losses"], rises=ways[name] > 0), ways[name], limit)
-        for name in long
-    }
+    found = {name: _judged(run, name, ways[name], limit) for name in long}
     found = {name: _drops(run, name, one, ways[name], limit) or one for name, one in found.items()}
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
@@ -117,7 +114,8 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 _ORDER = ("rose", "flat", "collapsed", "fell")
 
 
-def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
+def _judged(run: Signals, name: str, way: int, limit: Limits) -> Finding:
+    level = levels(run, name, limit["losses"], rises=way > 0)
     surely = limit["errors"] * level.error
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
@@ -126,6 +124,8 @@ def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
     falls = chance_of_rise(-way * level.stretches) < limit["steady"] and down > limit["worse"] * abs(level.start)
     if gained < surely and (down > surely or falls):
         return Finding("fell", f"{words}: training makes it worse.", measured)
+    if not is_reward(name):  # what a model begins with is measured once; a first reward is one episode
+        gained = max(gained, way * (level.best - float(run.points(name).values[0])))
     if gained > surely and lost > surely and lost > limit["lost"] * gained:
         message = f"{words}: {percent(lost / gained)} of the gain is lost again (limit {percent(limit['lost'])})."
         return Finding("collapsed", message, measured, level.best_step)
