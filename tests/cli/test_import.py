@@ -231,7 +231,7 @@ def test_a_folder_of_logs_is_a_folder_of_runs() -> None:
     result = typed("check", ".")
     assert result.exit_code == 1
     first, *lines = result.stdout.splitlines()
-    assert first == ".: 3 runs"
+    assert first.startswith(".: 3 runs: 1 fault, ")
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
     assert "✗ fault: D1.3" in lines[1]
     assert "check . --run 2" in result.stderr

@@ -37,7 +37,7 @@ def test_every_run_is_listed_and_the_worst_decides() -> None:
     result = typed("check", "train.log")
     assert result.exit_code == 1
     first, *lines = result.stdout.splitlines()
-    assert first == "train.log: 3 runs"
+    assert first == "train.log: 3 runs: 1 fault, 2 healthy"
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
     assert ["last step 199" in line for line in lines] == [True, True, False]
     assert ["✗ fault: D1.3" in line for line in lines] == [False, True, False]
@@ -50,7 +50,7 @@ def test_a_start_that_was_given_up_decides_nothing() -> None:
     Path("train.log").write_text(rows(HEALTHY[:3]) + rows(HEALTHY))
     result = typed("check", "train.log")
     assert result.exit_code == 0
-    assert "train.log: 2 runs" in result.stdout
+    assert "train.log: 2 runs: 1 cannot-tell, 1 healthy" in result.stdout
     Path("train.log").write_text(rows(HEALTHY[:3]) + rows(BROKEN))
     assert typed("check", "train.log").exit_code == 1
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyrun.importers.log_rows import Anomalies, LogRows
+from steadyrun.importers.series_roles import STARTS
 from steadyrun.importers.step_axis import FEWEST_POINTS, MOST_ATTEMPTS, NEAR_START, Axis
 
 Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss
@@ -284,6 +285,69 @@ def test_unnamed_epochs_are_told_from_runs_by_the_loss(level: float) -> None:
     found = axis.place(rows)
     assert axis.runs == (1 if level < 1 else 3)
     assert found[-1].steps[-1] == (149 if level < 1 else 49)
+
+
+NOISE = [1000.0 * ((place * 7919 + 13) % 101) / 101 for place in range(400)]  # of a policy's loss: no level, no course
+
+
+def test_a_noisy_loss_shows_no_other_run() -> None:
+    """Training in rounds: the steps start over in each, always from one count, and the loss says nothing."""
+    rows = table(step=[256.0 * (1 + place % 40) for place in range(400)], loss=NOISE)
+    axis = Axis.of([rows], ROLES, Anomalies())
+    assert axis.place(rows)[-1].steps[-1] == 10 * 40 * 256
+    assert axis.runs == 1
+
+
+@pytest.mark.parametrize(("start", "found"), [(0.5, 1), (3.0, 2)])
+def test_steps_that_start_over_anywhere_are_told_by_the_loss(start: float, found: int) -> None:
+    """A program that was stopped loads its weights but not its count; or it begins again."""
+    falling = [3.0 - 2.5 * batch / 50 for batch in range(50)]
+    later = [start - 0.1 * batch / 30 for batch in range(30)]
+    rows = table(step=[float(batch) for batch in (*range(50), *range(30))], loss=falling + later)
+    axis = Axis.of([rows], ROLES, Anomalies())
+    axis.place(rows)
+    assert axis.runs == found
+
+
+def test_a_resume_whose_loss_goes_on_repeats_its_steps() -> None:
+    rows = table(step=[float(step) for step in (*range(50), *range(40, 80))],
+                 loss=[3.0 - place / 40 for place in (*range(50), *range(40, 80))])  # fmt: skip
+    axis = Axis.of([rows], ROLES, Anomalies())
+    assert [part.steps[-1] for part in axis.place(rows)] == [49, 79]
+    assert (axis.runs, axis.attempts) == (1, 2)
+
+
+def test_a_seed_of_every_point_is_no_run() -> None:
+    updates = [float(place // 4) for place in range(80)]
+    rows = table(update=updates, episode=[float(place) for place in range(80)],
+                 seed=[1000.0 + place for place in range(80)], loss=[0.0] * 80)  # fmt: skip
+    axis = Axis.of([rows], {"step": "update", "loss": "loss"}, Anomalies())
+    (part,) = axis.place(rows)
+    assert part.steps.tolist() == list(range(80))  # an update is shared by four episodes
+    long = table(step=[float(place % 20) for place in range(80)], seed=[float(place // 20) for place in range(80)],
+                 loss=[0.0] * 80)  # fmt: skip
+    assert len(Axis.of([long], ROLES, Anomalies()).place(long)) == 4
+
+
+def test_epochs_that_go_up_and_down_are_results() -> None:
+    """The best epoch of each fold: the table has no axis. Folds of any length start over at one epoch."""
+    rows = table(epoch=LENGTHS, fold=[float(place) for place in range(120)], loss=[1.0] * 120)
+    axis = Axis.of([rows], ROLES, Anomalies())
+    assert (axis.unit, len(axis.place(rows))) == ("point", 1)
+    assert axis.anomalies.lines() == ["'epoch' goes up and down: points are counted instead"]
+    short = [float(epoch) for fold in range(30) for epoch in range(1, 3 + fold % 4)]
+    assert Axis.of([table(epoch=short, loss=[1.0] * len(short))], ROLES, Anomalies()).unit == "epoch"
+
+
+def test_a_start_after_which_the_steps_go_on_is_a_resume() -> None:
+    """The epochs start over with the program, the steps that count through them do not."""
+    first = [(float(step), 1.0 + step // 100) for step in range(0, 500, 10)]
+    then = [(float(step), 1.0 + (step - 450) // 100) for step in range(450, 900, 10)]
+    columns = {"step": [step for step, _ in first + then], "epoch": [epoch for _, epoch in first + then],
+               STARTS: [1.0] * len(first) + [2.0] * len(then), "loss": [1.0] * (len(first) + len(then))}  # fmt: skip
+    axis = Axis.of([table(**columns)], ROLES, Anomalies())
+    assert [part.steps[-1] for part in axis.place(table(**columns))] == [490, 890]
+    assert (axis.runs, axis.attempts) == (1, 2)
 
 
 def test_steps_that_collide_are_no_axis() -> None:

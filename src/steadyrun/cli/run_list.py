@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 
 from steadyrun.cli.log_input import LogRun
@@ -52,13 +53,24 @@ def show(form: str, judged: list[Judged], given: str) -> None:
     names = max(len(each.run.name) for each in judged)
     steps = max(len(_steps(each)) for each in judged)
     digits = len(str(judged[-1].run.number))
-    lines = [f"{phrases.one_line(given)}: {len(judged)} runs"]
+    lines = [f"{phrases.one_line(given)}: {len(judged)} runs: {_summary(judged)}"]
     for each in judged:
         name = phrases.one_line(each.run.name)
         lines.append(f"  {each.run.number:{digits}}  {name:{names}}  {_steps(each):{steps}}  {_sentence(each)}")
     out("\n".join(lines) + "\n")
     number = worst(judged).run.number
     say(f"One of them: {as_typed('steadyrun')} check {shlex.quote(given)} --run {number}")
+
+
+def _summary(judged: list[Judged]) -> str:
+    """How many runs have each verdict, the worst first."""
+    counts = Counter(each.verdict for each in judged)
+    worst_first = [verdict for verdict in reversed(_BEST_FIRST) if counts[verdict]]
+    return ", ".join(f"{counts[each]} {_plural(each) if counts[each] > 1 else each}" for each in worst_first)
+
+
+def _plural(verdict: str) -> str:
+    return f"{verdict}s" if verdict in (FAULT, SUSPECT) else verdict
 
 
 def _steps(judged: Judged) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.importers.log_rows import LogRows
-from steadyrun.importers.row_marks import floats, guided
+from steadyrun.importers.row_marks import Flags, floats, guided
 from steadyrun.importers.series_roles import STEP, rank
 from steadyrun.signals.curves import Floats
 
 _FEWEST = 10  # points: fewer show no order
 _UP_AND_DOWN = 0.25  # of the points are below the one before: a random number falls at half of them
-_ORDERLY = 0.5  # of the falls are alike: from one count, the end of an epoch, or by one lag, that of a process
+_ORDERLY = 0.5  # of the falls are alike: from the end of an epoch, to the start of a run, or by the lag of a process
+
+FEWEST_EPOCHS = 3  # of a run whose points are whole epochs: shorter stretches are epochs that start over
+_APART = 0.5  # distinct counts per point: below it most points share their count with another
 
 
 def step_columns(names: list[str], chosen: str | None) -> list[str]:
@@ -31,14 +34,20 @@ def measures(packs: list[LogRows], name: str, epoch: str | None, guides: tuple[s
     counts, falls = _falls(packs, name, epoch, guides)
     if len(counts) < _FEWEST or np.sum(falls) < _UP_AND_DOWN * len(counts):
         return False
-    tops, sizes = counts[:-1][falls], (counts[:-1] - counts[1:])[falls]
-    return max(_commonest(tops), _commonest(sizes)) < _ORDERLY
+    tops, bottoms = counts[:-1][falls], counts[1:][falls]
+    return max(_commonest(tops), _commonest(bottoms), _commonest(tops - bottoms)) < _ORDERLY
 
 
 def never_falls(packs: list[LogRows], name: str, epoch: str | None, guides: tuple[str, ...]) -> bool:
     """Whether a column counts on through all the points."""
     counts, falls = _falls(packs, name, epoch, guides)
     return len(counts) > 1 and not np.any(falls)
+
+
+def tells_apart(packs: list[LogRows], name: str, guides: tuple[str, ...]) -> bool:
+    """Whether a column has another count at most points: an update of four episodes has one for all of them."""
+    counts, _ = _falls(packs, name, None, guides)
+    return len(np.unique(counts)) >= _APART * len(counts)
 
 
 def _falls(packs: list[LogRows], name: str, epoch: str | None, guides: tuple[str, ...]) -> tuple[Floats, np.ndarray]:
@@ -56,3 +65,14 @@ def _falls(packs: list[LogRows], name: str, epoch: str | None, guides: tuple[str
 def _commonest(values: Floats) -> float:
     """The fraction of the values that are the commonest one."""
     return float(np.max(np.unique(values, return_counts=True)[1])) / len(values)
+
+
+def first_again(epochs: Floats) -> Flags:
+    """Whether an epoch, from the second point on, is the first one again: the run before was given up after it.
+
+    If other epochs also come again, or hardly any goes on, a point is less than an epoch.
+    """
+    again = epochs[1:] == epochs[:-1]
+    first: Flags = again & (epochs[1:] == epochs[:1])
+    rises = int(np.sum(epochs[1:] > epochs[:-1]))
+    return first if np.array_equal(again, first) and FEWEST_EPOCHS * np.sum(first) <= rises else np.zeros_like(first)

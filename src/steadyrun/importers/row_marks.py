@@ -25,6 +25,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _FEWEST = 5  # points of a loss that a stretch of the log has instead of another: fewer are a summary
+_EACH = 0.5  # of the points: what changes at this many of them describes a point, and not a run
 
 
 def guide_series(packs: list[LogRows], names: list[str], roles: Mapping[str, str]) -> tuple[str, ...]:
@@ -67,22 +68,48 @@ def guiding(rows: LogRows, guides: Sequence[str]) -> Floats:
     return values
 
 
-def changes(rows: LogRows, guides: Integers, above: dict[str, float]) -> tuple[Flags, Flags]:
+def run_counters(packs: Sequence[LogRows], guides: Sequence[str]) -> tuple[str, ...]:
+    """The columns that name a fold, a seed or a start of the program, and hold for several points of the guide.
+
+    What changes from point to point describes the point: the seed of an episode, the best epoch of each fold.
+    """
+    points = sum(int(np.sum(guided(rows, guides))) for rows in packs)
+    found = dict.fromkeys(
+        name for rows in packs for name in rows.columns
+        if name in (RUN_COUNT, STARTS) or RUN_COUNTERS & set(spellings(name))
+    )  # fmt: skip
+    changed = dict.fromkeys(found, 0)
+    above: dict[str, float] = {}
+    for rows in packs:
+        where = np.flatnonzero(guided(rows, guides))
+        for name in found:
+            changed[name] += int(np.sum(_changed(rows, where, name, above)))
+    return tuple(name for name in found if changed[name] < _EACH * points or points < _FEWEST)
+
+
+def changes(rows: LogRows, guides: Integers, counters: Sequence[str], above: dict[str, float]) -> tuple[Flags, Flags]:
     """For each point of the guide: has a counter above the epochs changed before it, and has the program started?
 
     `above` has the last value of each counter, and gets the new ones.
     """
     changed, started = np.zeros(len(guides), bool), np.zeros(len(guides), bool)
-    counters = [name for name in rows.columns if name in (RUN_COUNT, STARTS) or RUN_COUNTERS & set(spellings(name))]
-    for name in counters if len(guides) else ():
-        known = above.get(name, np.nan)
-        last = np.maximum.accumulate(np.where(present(rows, name), np.arange(rows.count), -1))[guides]
-        held = np.where(last >= 0, floats(rows, name)[np.maximum(last, 0)], known)
-        before = np.concatenate([[known], held[:-1]])
+    for name in counters:
         flags = started if name == STARTS else changed
-        flags |= (held != before) & ~np.isnan(before)
-        above[name] = float(held[-1])
+        flags |= _changed(rows, guides, name, above)
     return changed, started
+
+
+def _changed(rows: LogRows, guides: Integers, name: str, above: dict[str, float]) -> Flags:
+    """Whether a counter has another value than at the point before."""
+    if not len(guides) or name not in rows.columns:
+        return np.zeros(len(guides), bool)
+    known = above.get(name, np.nan)
+    last = np.maximum.accumulate(np.where(present(rows, name), np.arange(rows.count), -1))[guides]
+    held = np.where(last >= 0, floats(rows, name)[np.maximum(last, 0)], known)
+    before = np.concatenate([[known], held[:-1]])
+    above[name] = float(held[-1])
+    changed: Flags = (held != before) & ~np.isnan(before)
+    return changed
 
 
 def present(rows: LogRows, name: str | None) -> Flags:

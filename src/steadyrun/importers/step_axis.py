@@ -16,9 +16,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from steadyrun.importers.counters import measures, never_falls, step_columns
+from steadyrun.importers.counters import FEWEST_EPOCHS, first_again, measures, never_falls, step_columns, tells_apart
+from steadyrun.importers.guide_levels import GuideLevels
 from steadyrun.importers.log_rows import Anomalies, LogRows
-from steadyrun.importers.row_marks import Flags, Integers, changes, floats, guide_series, guided, guiding, present
+from steadyrun.importers.row_marks import (
+    Flags,
+    Integers,
+    changes,
+    floats,
+    guide_series,
+    guided,
+    guiding,
+    present,
+    run_counters,
+)
 from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, STEP, TIME
 from steadyrun.signals.curves import Floats
 
@@ -27,9 +38,7 @@ MOST_RUNS = 100  # in one file; the same holds
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 _RESTARTED = 0.25  # the same if the program says that it starts: a checkpoint lies nearer to the end
 FEWEST_POINTS = 5  # of the stretches of a log, on average, or of the one before: shorter ones are epochs without a name
-FEWEST_EPOCHS = 3  # the same if points are whole epochs, which start over in nothing
 _AHEAD = 3  # points at once, of which a log may leave out two: another fold or stage that begins further on is a run
-_CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
 _ELSEWHERE = 0.5  # of the guide's count: a series that stays below it counts something else, such as epochs
 _MOST = 0.8  # of the points of a series, to say so; the first ones of two counters are alike
 _FEWEST_ELSEWHERE = 3
@@ -85,6 +94,7 @@ class Axis:
     roles: dict[str, str]
     anomalies: Anomalies
     guides: tuple[str, ...]  # the series whose rows tell whether the log went back: each in its stretch of the log
+    counters: tuple[str, ...] = ()  # what stands above the epochs: a fold, a seed, a start of the program
     unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
     runs: int = 1
     attempts: int = 1  # of the run
@@ -97,8 +107,7 @@ class Axis:
     _first: tuple[float, float] | None = None  # count and epoch with which the run began
     _seen: int = 0  # points of the run that were further than all before them
     _highest: float = -np.inf  # count of the run
-    _began: list[float] = field(default_factory=list)  # the first values of the guide in the run
-    _latest: list[float] = field(default_factory=list)  # and its last ones
+    _levels: GuideLevels = field(default_factory=GuideLevels)  # of the guide in the run
     _top: float = float("nan")  # the count from which the log last went back
     _base: float = float("nan")  # the epoch from which steps of known epochs are counted
     _offsets: dict[float, float] = field(default_factory=dict)  # of each epoch whose steps started over
@@ -111,23 +120,28 @@ class Axis:
         packs = list(ahead)
         names = list(dict.fromkeys(name for rows in packs for name in rows.columns))
         guides, epoch = guide_series(packs, names, roles), roles.get(EPOCH)
+        counters = run_counters(packs, guides)
         steps = step_columns(names, roles.get(STEP))
         moving = {name for name in steps if measures(packs, name, epoch, guides)}
         apart = [
             name for name in steps
-            if name not in moving and not cls({**roles, STEP: name}, Anomalies(), guides)._collides(packs)
+            if name not in moving and not cls({**roles, STEP: name}, Anomalies(), guides, counters)._collides(packs)
         ]  # fmt: skip
-        counter = next((name for name in apart if never_falls(packs, name, epoch, guides)), next(iter(apart), None))
+        on = [name for name in apart if never_falls(packs, name, epoch, guides)]
+        counter = next(iter([*(name for name in on if tells_apart(packs, name, guides)), *on, *apart]), None)
         if counter is not None:
             if steps[0] in moving or steps[0] not in apart:
                 _tell_passed_over(anomalies, steps[0], steps[0] in moving, f"steps are read from {counter!r}")
-            return cls({**roles, STEP: counter}, anomalies, guides)
-        whole = epoch in names and cls(roles, anomalies, guides)._once_each(packs)
+            return cls({**roles, STEP: counter}, anomalies, guides, counters)
+        if epoch in names and measures(packs, str(epoch), None, guides):
+            _tell_passed_over(anomalies, str(epoch), True, "points are counted instead")
+            roles = {role: name for role, name in roles.items() if role != EPOCH}
+        whole = roles.get(EPOCH) in names and cls(roles, anomalies, guides, counters)._once_each(packs)
         if steps:
             counted = "epochs are counted instead" if whole else "points are counted instead"
             _tell_passed_over(anomalies, steps[0], steps[0] in moving, counted)
         rest = {role: name for role, name in roles.items() if role != STEP}
-        return cls(rest, anomalies, guides, "epoch" if whole else "point")
+        return cls(rest, anomalies, guides, counters, "epoch" if whole else "point")
 
     def _collides(self, packs: list[LogRows]) -> bool:
         """Whether most values of the guide lie on the step of another value: such a column counts something else."""
@@ -153,7 +167,7 @@ class Axis:
         if self.unit == "step":
             counts = self._brought_together(rows, counts, guides)
         epochs, values = floats(rows, self._epochs_name()), guiding(rows, self.guides)
-        cuts = self._cuts(counts, epochs, values, guides, changes(rows, guides, self._above))
+        cuts = self._cuts(counts, epochs, values, guides, changes(rows, guides, self.counters, self._above))
         if self.unit == "point":
             return self._by_points(rows, counts, usable, guides, cuts)
         steps = self._steps(counts, usable, cuts)
@@ -253,10 +267,10 @@ class Axis:
         above: dict[str, float] = {}
         found = [(floats(rows, self.roles[EPOCH]), np.flatnonzero(guided(rows, self.guides)), rows) for rows in packs]
         epochs = np.concatenate([column[guides] for column, guides, _ in found])
-        marked = np.concatenate([changes(rows, guides, above)[0] for _, guides, rows in found])
+        marked = np.concatenate([changes(rows, guides, self.counters, above)[0] for _, guides, rows in found])
         there = np.isfinite(epochs)
         epochs, marked = epochs[there], marked[there]
-        again = (epochs[1:] == epochs[:-1]) & ~marked[1:] & ~_first_again(epochs)
+        again = (epochs[1:] == epochs[:-1]) & ~marked[1:] & ~first_again(epochs)
         return bool(np.all(epochs == np.rint(epochs))) and not np.any(again)
 
     def _cuts(
@@ -273,7 +287,7 @@ class Axis:
         offset, done = self._offset, 0
         back, (changed, started) = along[1:] < along[:-1], changes
         if self.unit == "epoch":
-            started = started | np.concatenate([[False], _first_again(along[1:])])
+            started = started | np.concatenate([[False], first_again(along[1:])])
         ahead = np.diff(along)
         marked = (changed & ~((ahead > 0) & (ahead <= _AHEAD * gaps[:-1]))) | started
         falls = [*np.flatnonzero(back).tolist(), len(losses)]
@@ -331,12 +345,11 @@ class Axis:
         highest = np.maximum.accumulate(np.concatenate([[self._highest], counts]))
         self._seen += int(np.sum(np.diff(highest) > 0))
         self._highest = float(highest[-1])
-        self._began += losses[: max(FEWEST_POINTS - len(self._began), 0)].tolist()
-        self._latest = [*self._latest, *losses[-FEWEST_POINTS:].tolist()][-FEWEST_POINTS:]
+        self._levels.take(losses)
 
     def _begin(self, count: float, epoch: float) -> None:
         self.runs, self.attempts, self._first, self._seen = self.runs + 1, 1, (count, epoch), 0
-        self._began, self._latest, self._highest = [], [], -np.inf
+        self._levels, self._highest = GuideLevels(), -np.inf
         self._offsets.clear()
 
     def _begins(self, fall: _Fall) -> bool:
@@ -357,21 +370,26 @@ class Axis:
         if self._first is None or self.runs >= MOST_RUNS:
             return False
         first, before, now = self._first[1], fall.epoch_before, fall.epoch
-        if np.isnan(first) or np.isnan(now):
+        through = fall.now <= fall.before or fall.epoch_before > first  # a resume keeps steps that count through epochs
+        if (through and not fall.changed and not self._offsets) or np.isnan(first) or np.isnan(now):
             first, before, now = self._first[0], fall.before, fall.now
         near = _RESTARTED if fall.started else NEAR_START
         elsewhere = now < before or (np.isnan(fall.epoch) and now > before + _AHEAD * fall.gap)
         return bool((fall.changed and elsewhere) or now <= first + near * max(before - first, 0.0))
 
     def _goes_on(self, fall: _Fall) -> bool:
-        """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
-        if not np.isnan(fall.epoch) or fall.before not in (self._top, fall.then[0]):
+        """Whether a count starts over within a run: in epochs that the log does not name, the loss goes on.
+
+        Steps that always start over at one count need no more than a loss that does not jump back: a noisy one shows
+        nothing. Epochs with a name seldom start over within a run: they need both, that count and a loss that goes on.
+        """
+        if not np.isnan(fall.epoch):
             return False
-        if not len(fall.after) or not self._began:
-            return False
-        level = float(np.median(fall.after))
-        from_last = abs(level - float(np.median(self._latest)))
-        return from_last < _CLEARLY * abs(level - float(np.median(self._began)))
+        regular = fall.before in (self._top, fall.then[0])
+        first = fall.now if self._first is None else self._first[0]
+        if self.unit != "step" or fall.now > first + NEAR_START * (fall.before - first):
+            return regular and self._levels.goes_on(fall.after)
+        return not self._levels.jumps_back(fall.after) if regular else self._levels.surely_goes_on(fall.after)
 
     def _gaps(self, along: Floats) -> Floats:
         """At each place the last step forward up to it: what an epoch that starts over at zero goes on with."""
@@ -392,17 +410,6 @@ class Axis:
 def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -> None:
     what = f"{name!r} goes up and down" if moves else f"most values share the {name!r} of another"
     anomalies.note(what, done)
-
-
-def _first_again(epochs: Floats) -> Flags:
-    """Whether an epoch, from the second point on, is the first one again: the run before was given up after it.
-
-    If other epochs also come again, or hardly any goes on, a point is less than an epoch.
-    """
-    again = epochs[1:] == epochs[:-1]
-    first: Flags = again & (epochs[1:] == epochs[:1])
-    rises = int(np.sum(epochs[1:] > epochs[:-1]))
-    return first if np.array_equal(again, first) and FEWEST_EPOCHS * np.sum(first) <= rises else np.zeros_like(first)
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
