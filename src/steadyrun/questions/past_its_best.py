@@ -6,10 +6,10 @@ from steadyrun.questions.form import Threshold
 
 LOST_PART = Threshold(
     name="part",
-    value=0.05,
+    value=0.03,
     unit="fraction of the fall from the first validation",
     meaning="a rise that takes back less of it does not matter, however large it is beside the best loss",
     seed="",
-    decision="a classifier at 1% of its first validation loss doubles it and loses 1.6%; a language model that "
-    "overfits by a tenth from its untrained loss on loses 4% to 6%, and public logs of overfitting 20% and more",
+    decision="a public log of a healthy classifier doubled a tiny loss and lost 1.6%, the mildest overfitting that a "
+    "person labelled lost about 9%; a loss that began at 3.3 times its best and is a tenth above it has lost 4%",
 )
