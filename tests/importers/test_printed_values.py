@@ -54,6 +54,7 @@ LOGS = {
     "darknet": ("{e}: 9.5, {l:.6f} avg loss, 0.001000 rate, 3.5 seconds, 64 images\n", {"loss": FALLING}),
     "two sets": ("Epoch {e} - Validation BLEU: BLEU-1 50.0, BLEU-4 {a}\nEpoch {e} - Dev BLEU: BLEU-1 40.0, BLEU-4 {l:.4f}\n", {"val_BLEU-4": RISING, "dev_BLEU-4": FALLING}),
     "a logger in front": ("INFO:root:Epoch {e} - Average Loss: {l:.4f}\nINFO:root:Evaluation Epoch {e} - Average Loss: {v:.4f}\n", {"loss": FALLING, "val_loss": HIGHER}),
+    "Portuguese": ("Rodada {e}, Perda: {l:.4f}, Acuracia: {a}\n", {"loss": FALLING}),
     "Chinese": ("第{e}轮 训练损失：{l:.4f}，验证损失：{v:.4f}，准确率：{a}\n", {"loss": FALLING, "val_loss": HIGHER}),
     "Spanish": ("Época {e}/5 - pérdida: {l:.4f} - precisión: {a}\n", {"loss": FALLING, "accuracy": RISING}),
     "Korean": ("에폭 {e}: 손실 {l:.4f}, 정확도: {a}\n", {"loss": FALLING, "accuracy": RISING}),

@@ -9,9 +9,10 @@ What is not known keeps its name.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+
+from steadyrun.importers.other_languages import in_english, without_accents
 
 # Losses by the words of their names: every word has to be known, so that `reg_loss` or `val_loss_best` are none.
 #
@@ -62,43 +63,18 @@ _JOINED = re.compile(
 _NUMBERED = re.compile(r"(?<![a-z0-9])loss(\d{1,3})(?![a-z0-9])")
 _VALUE = re.compile(r"(?<![a-z0-9])loss_value(?![a-z0-9])")  # the loss itself, unlike the loss of a value
 _SHORT = {"v": "val", "te": "test"}
-_IN_ENGLISH = {
-    "perte": "loss", "pertes": "loss", "verlust": "loss", "perdida": "loss", "perda": "loss", "perdita": "loss",
-    "kayip": "loss", "strata": "loss", "потери": "loss", "потеря": "loss", "лосс": "loss",
-    "entrainement": "train", "entrenamiento": "train", "treino": "train", "addestramento": "train", "egitim": "train",
-    "обучение": "train", "validacion": "val", "validacao": "val", "validierung": "val", "validazione": "val",
-    "dogrulama": "val", "валидация": "val", "epoque": "epoch", "epoca": "epoch", "epoche": "epoch", "эпоха": "epoch",
-    "schritt": "step", "paso": "step", "passo": "step", "iteracion": "iteration", "итерация": "iteration",
-    "шаг": "step",
-}  # fmt: skip
-_CHARACTERS = {
-    "学习率": "lr", "學習率": "lr", "학습률": "lr", "学習率": "lr", "损失": "loss", "損失": "loss", "손실": "loss",
-    "训练": "train", "訓練": "train", "学習": "train", "훈련": "train", "학습": "train", "验证": "val", "驗證": "val",
-    "検証": "val", "검증": "val", "测试": "test", "測試": "test", "テスト": "test", "테스트": "test", "轮次": "epoch",
-    "轮": "epoch", "エポック": "epoch", "에포크": "epoch", "步数": "step", "ステップ": "step", "迭代": "iteration",
-    "平均": "avg", "평균": "avg", "函数": "", "函數": "", "值": "", "値": "", "集": "set",
-}  # fmt: skip  # the longer ones first: a learning rate is no training
 
 
 @lru_cache(maxsize=20_000)
 def spellings(name: str) -> tuple[str, str]:
     """A name in lower case with `_` between its words, with and without the humps of CamelCase taken apart."""
-    plain = name if name.isascii() else _latin(name)
+    plain = without_accents(in_english(name))
     return _flat(plain), _flat(re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain))
-
-
-def _latin(name: str) -> str:
-    """A name without accents, words of other scripts in English."""
-    for characters, word in _CHARACTERS.items():
-        name = name.replace(characters, f"_{word}_")
-    parts = unicodedata.normalize("NFKD", name.replace("\u0131", "i"))
-    return "".join(part for part in parts if not unicodedata.combining(part)).strip("_")
 
 
 def _flat(name: str) -> str:
     """An underscore in front is kept: `_step` is a tracker's own counter."""
     plain = re.sub(r"[\W_]+", "_", name.lower()).strip("_")
-    plain = "_".join(_IN_ENGLISH.get(word, word) for word in plain.split("_"))
     if "loss" in plain:
         plain = _JOINED.sub(lambda found: f"{_SHORT.get(found[1], found[1])}_{found[2]}", plain)
         plain = _VALUE.sub("loss", _NUMBERED.sub(r"loss_\1", plain))

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 
 from steadyrun.importers.formats.dialects.dialect import Lines
-from steadyrun.importers.formats.dialects.other_languages import in_english
 from steadyrun.importers.formats.dialects.printed_names import measured
 from steadyrun.importers.number_text import ANY, unwrapped
+from steadyrun.importers.other_languages import in_english
 from steadyrun.importers.series_roles import name_of_file
 
 _OPEN = re.compile(  # what stands between a name and a number that is printed in the next line
