@@ -111,11 +111,11 @@ def _incidents(report: Report, whole: bool) -> Section:
     """What happened at which step; in brief, the cause instead of the circumstances if one is proved."""
     if whole:
         return _list("incidents", phrases.happened(report), whole)
-    told = None if report.headline is None else report.headline.answer.message
+    above = None if report.headline is None else report.headline.answer.message
     texts = [
         f"step {each.step}, {each.kind}: " + (f"proved by replay: {each.cause}" if each.proved else each.why)
         for each in report.incidents
-        if told is None or told not in (each.cause, each.why.partition(": ")[2])
+        if above is None or above not in (each.cause, each.why.partition(": ")[2])
     ]
     return _list("incidents", texts, whole)
 
