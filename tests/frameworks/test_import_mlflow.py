@@ -107,7 +107,7 @@ def test_one_run_of_the_folder_and_check(stores: dict[str, Path]) -> None:
     assert "3,000" in done.stdout
     done = runner.invoke(app, ["check", str(path)])
     assert "is a log (MLflow (mlruns/ and mlflow.db))" in done.stderr
-    assert "C4.1 the loss falls" in done.stdout
+    assert "V1.1 the loss falls and stays down" in done.stdout
 
 
 def test_a_database_cut_off_anywhere(stores: dict[str, Path], tmp_path: Path) -> None:
@@ -153,4 +153,4 @@ def test_a_database_of_something_else_is_no_log(tmp_path: Path) -> None:
     held.close()
     done = import_(tmp_path / "cookies.db")
     assert done.exit_code == 2
-    assert "does not look like a known log" in done.stderr
+    assert "no table of the database" in done.stderr
