@@ -133,7 +133,7 @@ def test_a_real_run_of_somebody_else(tmp_path: Path) -> None:
     assert [step for step, _ in points(run["run"], "val_loss")] == list(range(0, 5_001, 250))
     assert min(points(run["run"], "val_loss"), key=lambda point: point[1])[0] == 1_750
     done = runner.invoke(app, ["check", run["run"]])
-    assert "C4.2 validation against training, fault" in done.stdout
+    assert "(C4.2, step 1750)" in done.stdout
 
 
 def test_a_csv_export_holds_several_runs(tmp_path: Path) -> None:
