@@ -95,7 +95,7 @@ def ended(run: Path) -> list[str]:
 
 
 def found_by_process(folder: Path) -> None:
-    """The program has ended, told of its fault while it went on, and left no process behind."""
+    """The program has ended, reported its fault while it ran, and left no process behind."""
     assert (folder / "found").read_text().splitlines() == ["D1.3 True"]
     assert (folder / "childless").exists()
     view = steadyrun.open_run(folder / "run")

@@ -130,7 +130,7 @@ def _source(observation: Observation) -> str:
 def _evidence(document: Document, picture: str | None, no_picture: str) -> Iterator[str]:
     proofs = document.case.proofs
     if not proofs.proof:
-        yield "No replay was made, so nothing here is proved by executing the moment again.\n"
+        yield "No replay was made, so nothing here is proved by replay.\n"
     for evidence in sorted(document.evidence, key=_order):
         if evidence.observation.source != EXPERIMENT or evidence.observation.key in OUTSIDE_TABLE:
             yield f"- {_heading(evidence.observation)}: {escaped(evidence.observation.text)} → {_bearing(evidence)}"

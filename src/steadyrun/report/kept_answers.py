@@ -145,7 +145,7 @@ def _culprit(files: IncidentFiles) -> Asked | None:
         return None
     step = culprit.get("step")
     fix = str(culprit.get("fix", ""))
-    meaning = "the first number that is not finite, found by executing the moment again"
+    meaning = "the first non-finite number, found by replay"
     outcome = Outcome(name=cause, answer=FAULT, meaning=meaning, fix=fix, explains=_FOLLOWS)
     question = Question(
         f"{REPLAYED}1.1",

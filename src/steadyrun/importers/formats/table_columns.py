@@ -130,8 +130,8 @@ class Labels:
 
     def counted(self, columns: Sequence[Sequence[str]]) -> list[float] | None:
         """The count at each row; None if the words say which data a row is about, are numbers, or take turns."""
-        told = [column for column in columns if any(column) and not any(map(_is_data_or_number, set(column)))]
-        labels = list(zip(*told, strict=True))
+        naming = [column for column in columns if any(column) and not any(map(_is_data_or_number, set(column)))]
+        labels = list(zip(*naming, strict=True))
         before = [self.last or labels[0], *labels[:-1]] if labels else []
         changed = [a != b for a, b in zip(before, labels, strict=True)]
         if not labels or sum(changed) * _TURNS > len(labels):

@@ -69,8 +69,8 @@ def rows(
         if begun is not None:
             last = LogRows(last.count, {**last.columns, STARTS: pa.array(begun, pa.float64())})
             starts = int(begun[-1]) if len(begun) else starts
-        told = [words(block.columns[name]) for name in label_columns(block.columns, stages=True)]
-        if told and (counts := labels.counted(told)) is not None:
+        named = [words(block.columns[name]) for name in label_columns(block.columns, stages=True)]
+        if named and (counts := labels.counted(named)) is not None:
             last = LogRows(last.count, {**last.columns, RUN_COUNT: pa.array(counts, pa.float64())})
     if last is not None:
         yield last if _ended(path) else _without_last_cell(last, table.names[-1], anomalies)
