@@ -66,7 +66,7 @@ def found(folder: Path) -> Found:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         runs = sorted((path for path in Path(space).iterdir() if not path.name.startswith(".")), key=_number)
         if not runs:
-            why = done.stderr.strip().splitlines()[0][:200]
+            why = done.stderr.strip().splitlines()[0].replace(str(log), log.name)[:200]
             wrong = ("not read",) if label.get("runs", 1) else ()  # a program that ended before its first step
             return Found(folder.name, label, "not read", why, wrong)
         reports = [steadyrun.check(run) for run in runs]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from steadyrun.trees.walker import Asked
 
 LENGTH = 180  # characters of a text in brief: two lines of a terminal with 100 columns
+WHY = 75  # characters of what happened in an incident whose cause is not proved: one line
 FINDINGS = 3
 ENTRIES = 2  # of each further list
 
@@ -113,7 +114,8 @@ def _incidents(report: Report, whole: bool) -> Section:
         return _list("incidents", phrases.happened(report), whole)
     above = None if report.headline is None else report.headline.answer.message
     texts = [
-        f"step {each.step}, {each.kind}: " + (f"proved by replay: {each.cause}" if each.proved else each.why)
+        f"step {each.step}, {each.kind}: "
+        + (f"proved by replay: {each.cause}" if each.proved else short(each.why, WHY))
         for each in report.incidents
         if above is None or above not in (each.cause, each.why.partition(": ")[2])
     ]
