@@ -58,12 +58,12 @@ def layout(path: Path) -> Layout:
     start = head(path, HEAD)
     if binary(start):
         at = next((index for index, byte in enumerate(start) if byte < 9), 0)
-        raise LogError(f"{path}, byte {at:,}: it is binary, no table of text")
+        raise LogError(f"{path}, byte {at:,}: the file is binary. Export it as CSV, or name its format with --format")
     lines = ENDS.split(decoded(start))
     table = _layout_of(lines, path)
     if table is None:
         if _mark(_data(lines)) is None:
-            raise LogError(f"{path}, line 1: the first lines are no table (names, then rows with as many cells)")
+            raise LogError(f"{path}, line 1: the first lines do not form a table: names, then rows with as many cells. Name the format with --format")
         raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
     if len(table.names) > WIDEST:
         raise LogError(f"{path}, line 1: {len(table.names):,} columns: it does not look like a training log")

@@ -85,7 +85,7 @@ def aligned(header: str, line: str) -> tuple[list[str], list[str]]:
 
 
 def _sure(lines: list[str]) -> bool:
-    """Names alone are no table: rows have to follow, with as many cells."""
+    """Require rows with as many cells below the names."""
     header, since = "", 0
     for whole in lines:
         line = _LOGGER.sub("", whole, count=1)
