@@ -63,7 +63,8 @@ def layout(path: Path) -> Layout:
     table = _layout_of(lines, path)
     if table is None:
         if _mark(_data(lines)) is None:
-            raise LogError(f"{path}, line 1: the first lines do not form a table: names, then rows with as many cells. Name the format with --format")
+            missing = "the first lines do not form a table: names, then rows with as many cells"
+            raise LogError(f"{path}, line 1: {missing}. Name the format with --format")
         raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
     if len(table.names) > WIDEST:
         raise LogError(f"{path}, line 1: {len(table.names):,} columns: it does not look like a training log")
