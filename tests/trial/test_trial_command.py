@@ -56,7 +56,7 @@ def test_json_and_values_of_the_config() -> None:
             (FACTORY, "--only", "dropout"),
             "cannot be varied: the model has no dropout that is on; this program has: rate",
         ),
-        ((FACTORY, "--on", "moon"), "there are no workers called 'moon'"),
+        ((FACTORY, "--on", "moon"), "unknown workers 'moon'"),
         ((FACTORY, "--checkpoint", "3"), "give the run as well"),
         ((FACTORY, "--run", "nowhere"), "nowhere"),
         ((FACTORY, "--commits", "a-b"), "GOOD..BAD"),
