@@ -169,8 +169,8 @@ def test_list_goes_to_stdout() -> None:
 def test_list_has_columns_for_name_leaf_and_summary() -> None:
     lines = demo("--list").stdout.splitlines()
     rows = [re.split(r" {2,}", line) for line in lines]
-    assert ["healthy", "-", "the reference run: nothing is wrong"] in rows
-    assert ["bad-init", "C5.1", "weights initialised 100 times too wide"] in rows
+    assert ["healthy", "-", "the healthy reference run"] in rows
+    assert ["bad-init", "C5.1", "initial weights are 100 times too large"] in rows
     assert all(len(row) == 3 for row in rows)
     assert len({line.index(summary) for line, (_, _, summary) in zip(lines, rows, strict=True)}) == 1
 

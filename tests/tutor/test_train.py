@@ -301,7 +301,7 @@ def test_short_runs_have_a_shorter_warmup_and_say_so(steps: int, warmup: int) ->
         ({"batch_size": 241}, "at most 240"),
         ({"dtype": "int8"}, "fp32, bf16, fp16"),
         ({"schedule": "step"}, "cosine or constant"),
-        ({"warmup_steps": 3000}, "warmup_steps must lie in 0..2000"),
+        ({"warmup_steps": 3000}, "warmup_steps must be between 0 and 2000"),
         ({"clip": 0.0}, "None for no clipping"),
         ({"width": 130}, "multiple of heads"),
         ({"seed": -1}, "seed must lie in"),

@@ -1,7 +1,7 @@
 """English verb sentences: 12 regular and 8 irregular verbs, five persons, five tenses.
 
-Training and validation never share a (verb, person, tense) combination, so a validation sentence asks for a
-form the model has to work out ("she studied") from forms it has seen ("they studied", "she walked").
+Training and validation never share a (verb, person, tense) combination, so a validation sentence needs a form
+that the model has to infer ("she studied") from forms it has seen ("they studied", "she walked").
 """
 
 import random
@@ -28,7 +28,7 @@ TIMES = {
 }
 TENSES = tuple(TIMES)
 
-# States rather than habits: "every day she likes the song" is not English.
+# Verbs of state, not of habit: "every day she likes the song" is not English.
 STATES = {"want", "like"}
 STATE_TIMES = TIMES | {
     "present": ("these days", "at the moment"),
