@@ -125,9 +125,9 @@ def test_force_does_not_follow_a_link() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        (["sabotage"], "unknown fault 'sabotage'; known: healthy, bad-init", "steadyrun demo --list"),
+        (["sabotage"], "unknown fault 'sabotage'; choose one of: healthy, bad-init", "steadyrun demo --list"),
         (["--steps", "0"], "steps must be at least 1, got 0", "steadyrun demo --help"),
-        (["--seed", "-1"], "seed must lie in", "steadyrun demo --help"),
+        (["--seed", "-1"], "seed must be between", "steadyrun demo --help"),
         (["--out", "file"], "cannot create file", "--out"),
         (["--out", "file/below"], "cannot create file/below", "--out"),
     ],

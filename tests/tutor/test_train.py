@@ -304,8 +304,8 @@ def test_short_runs_have_a_shorter_warmup_and_say_so(steps: int, warmup: int) ->
         ({"warmup_steps": 3000}, "warmup_steps must be between 0 and 2000"),
         ({"clip": 0.0}, "None for no clipping"),
         ({"width": 130}, "multiple of heads"),
-        ({"seed": -1}, "seed must lie in"),
-        ({"stepz": 10}, "unknown setting stepz; known: seed, "),
+        ({"seed": -1}, "seed must be between"),
+        ({"stepz": 10}, "unknown setting stepz; choose from: seed, "),
     ],
     ids=str,
 )
