@@ -57,7 +57,7 @@ def test_json_and_values_of_the_config() -> None:
             "cannot be varied: the model has no active dropout; this program has: rate",
         ),
         ((FACTORY, "--on", "moon"), "unknown workers 'moon'"),
-        ((FACTORY, "--checkpoint", "3"), "give the run as well"),
+        ((FACTORY, "--checkpoint", "3"), "also give the run"),
         ((FACTORY, "--run", "nowhere"), "nowhere"),
         ((FACTORY, "--commits", "a-b"), "GOOD..BAD"),
     ],

@@ -13,7 +13,7 @@ from typing import Any
 
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
-from steadyrun.text import counted, percent, shown
+from steadyrun.text import counted, shown
 from steadyrun.trial.decision import decide, tested
 from steadyrun.trial.factor import NotVaried
 from steadyrun.trial.setting_rules import share
@@ -116,7 +116,7 @@ class Trial:
         """Mean and standard deviation of the unchanged twins, and the seeds that resolve small differences."""
         ends = [end for end in self.table.ends("own") if math.isfinite(end)]
         mean, deviation = self.table.mean_and_spread("own")
-        needed = {percent(part): seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}
+        needed = {f"{part:.1%}": seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}  # keys of JSON
         return {"seeds": len(ends), "mean": mean, "deviation": deviation, "seeds_that_show": needed}
 
     def save(self, run: Path) -> None:
