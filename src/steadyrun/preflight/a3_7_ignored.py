@@ -24,7 +24,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     for index, guarded in more_trials(bench, sources):
         if (finding := _empty(index, guarded)) is not None:
             return finding
-    of = f"Each of the {len(bench.batches)} batches" if sources else "The tried batch"
+    of = f"Each of the {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "The tried batch"
     return Finding("pass", f"{of} has labels that are not ignored, or a finite loss without them.")
 
 

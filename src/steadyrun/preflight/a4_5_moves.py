@@ -213,7 +213,7 @@ QUESTION = probe_of(
         Outcome(
             name="still",
             answer=FAULT,
-            meaning="parameters with a gradient do not move",
+            meaning="a step does not change parameters that have a gradient",
             fix="Look for an optimizer that skips them, and for code that overwrites them after the step.",
             explains=("C4", "S", "P6"),
         ),

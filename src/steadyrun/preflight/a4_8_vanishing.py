@@ -27,7 +27,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
             if size > 0:
                 sizes.append((weight, size))
     if len(sizes) < limit["layers"]:
-        raise NotApplicable(f"{counted(len(sizes), 'layer')} with a gradient, at least {limit['layers']:g} needed")
+        raise NotApplicable(
+            f"the model has {counted(len(sizes), 'layer')} with a gradient, {limit['layers']:g} are needed"
+        )
     part = max(1, len(sizes) // 4)
     largest = [max(quarter, key=lambda pair: pair[1]) for quarter in (sizes[:part], sizes[-part:])]
     (first, low), (last, high) = (

@@ -87,14 +87,14 @@ class Bench:
         self.val_batches = val_batches or []
         self.config: Mapping[str, Any] = config or {}
         self.deep = deep
-        self.resumed = resumed  # a `RunView` of the run that is being continued
-        self.passes = 0  # forward passes made so far
+        self.resumed = resumed  # a `RunView` of the resumed run
+        self.passes = 0  # number of forward passes so far
         self.memo: dict[Any, Any] = {}
         self.broken: set[int] = set()  # indices of batches that cannot run
         self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.start = ProgramState(task)
 
-    # -- what is known ----------------------------------------------------------------------------
+    # -- facts ------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -153,7 +153,7 @@ class Bench:
             raise MissingSignal("train_step", "the task has no train_step", how)
         return self.task.train_step
 
-    # -- what is done -----------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------
 
     @contextmanager
     def pristine(self) -> Iterator[None]:

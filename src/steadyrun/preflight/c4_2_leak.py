@@ -44,7 +44,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
         and batches >= limit["batches"]
     ):
         return Finding("leak", f"{facts}, limit {percent(limit['overlap'])}.", measured)
-    return Finding("few-shared", f"{facts} in {batches} different batches.", measured)
+    return Finding(
+        "few-shared",
+        f"{facts} in {batches} different batches." if batches > 1 else f"{facts} in a single batch.",
+        measured,
+    )
 
 
 QUESTION = probe_of(

@@ -32,7 +32,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         if guarded.problem is not None and guarded.problem.kind == "id":
             return _beyond(index, guarded, bench)
     widest = max((lookup for lookup, _ in sources), key=lambda lookup: lookup.rows, default=lookups[0])
-    of = f"all {len(bench.batches)} batches" if sources else "the tried batch"
+    of = f"all {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "the tried batch"
     top = max(int(lookup.ids.max()) for lookup in lookups if lookup.table == widest.table)
     return Finding(
         "pass",

@@ -32,7 +32,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     counted = first.values[first.values != first.ignore_index]
     share = counted.size / max(1, first.values.size)
     span = f"{counted.min()} to {counted.max()}" if counted.size else "all ignored"
-    of = f"all {len(bench.batches)} batches" if sources else "the tried batch"
+    of = f"all {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "the tried batch"
     return Finding(
         "pass",
         f"All labels of {of} are within {first.classes} classes. The first batch has {span}, {percent(share)} of "

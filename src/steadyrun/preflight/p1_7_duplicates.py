@@ -9,7 +9,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import percent
+from steadyrun.text import counted, percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -28,9 +28,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
     drawn = np.concatenate(different)
     share = 1 - len(np.unique(drawn)) / len(drawn)
     measured = {"duplicates": share, "examples": float(len(drawn))}
-    facts = (
-        f"{percent(share)} of {len(drawn):,} examples in {len(different)} different batches repeat an earlier example"
-    )
+    where = f"{len(different)} different batches" if len(different) > 1 else "a single batch"
+    facts = f"{percent(share)} of {counted(len(drawn), 'example')} in {where} repeat an earlier one"
     if share >= limit["duplicates"] and len(drawn) >= limit["examples"]:
         return Finding("duplicates", f"{facts}, limit {percent(limit['duplicates'])}.", measured)
     return Finding("pass", f"{facts}.", measured)

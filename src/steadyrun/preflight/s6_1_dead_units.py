@@ -30,7 +30,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if dead:
         message = f"{facts}, but {percent(1 - worst.silent)} of the rows activate some unit, as in a sparse layer."
         return Finding("sparse", message, measured)
-    return Finding("pass", f"{facts}, the most of any layer.", measured)
+    return Finding("pass", f"{facts}; no layer has more.", measured)
 
 
 QUESTION = probe_of(

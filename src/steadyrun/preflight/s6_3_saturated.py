@@ -27,7 +27,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         "rows) lie within 0.01 of the ends of their range"
     )
     if worst.saturated <= limit["ends"]:
-        return Finding("pass", f"{facts}, the most of any layer.", measured)
+        return Finding("pass", f"{facts}; no layer has more.", measured)
     if worst.kind == "Tanh" and bench.config.get("init") == "random":
         return Finding("saturated", f"{facts} with random weights (limit {percent(limit['ends'])}).", measured)
     return Finding("at-the-ends", f"{facts} (limit {percent(limit['ends'])}).", measured)

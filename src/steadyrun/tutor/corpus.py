@@ -155,10 +155,10 @@ def _present(verb: str, person: str) -> str:
 
 
 def _combinations(verb: str, rng: random.Random) -> list[tuple[str, str]]:
-    """Every (person, tense) of a verb, going round the tenses.
+    """Every (person, tense) of a verb, cycling through the tenses.
 
-    Any stretch as long as the number of tenses has each of them once: training meets every tense of the verb,
-    and what is held out differs from it by the person alone.
+    As many consecutive entries as there are tenses contain each tense once: training has every tense of the verb, and
+    held-out sentences differ only in the person.
     """
     tenses = [tense for tense in TENSES if tense != "continuous" or verb not in NO_CONTINUOUS]
     rng.shuffle(tenses)
