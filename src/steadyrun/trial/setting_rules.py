@@ -107,10 +107,10 @@ def _facts(table: Table, name: str) -> str:
     gain, speed = table.gain(name), float(np.median(table.speeds(name)))
     assert gain is not None
     steps = max(curve.steps for curve in table.curves[name].values())
-    after = f"after {math.ceil(speed * steps)} of {counted(steps, 'step')}" if speed > 0 else "from the first step on"
+    reached = f"reaches after {math.ceil(speed * steps)} of {counted(steps, 'step')}" if speed > 0 else "starts below"
     return (
         f"With {table.factor(name).words} the loss ends at {shown(table.mean_end(name))} instead of "
-        f"{shown(table.mean_end('own'))}, which it reaches {after}. Gain: {share(gain.mean)} of the attainable fall "
+        f"{shown(table.mean_end('own'))}, which it {reached}. Gain: {share(gain.mean)} of the attainable fall "
         f"({share(gain.low)} to {share(gain.high)}, {counted(gain.seeds, 'seed')})."
     )
 
