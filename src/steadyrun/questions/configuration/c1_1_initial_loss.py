@@ -51,8 +51,8 @@ def _low(run: Signals, facts: str, first: float, measured: dict[str, float], lim
     baseline = run.declared("baseline_loss")
     if known and run.config.get("init") == "random" and baseline is not None and first < baseline:
         message = (
-            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: all {known} norm layers "
-            "have their initial scales."
+            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: {known} of {known} norm "
+            "layers have their initial scales."
         )
         return Finding("counts-too-little", message, measured, 0)
     message = f"{facts}; limit {limit['low']:g}. Trained weights, a class prior in the bias or another loss explain it."

@@ -15,7 +15,7 @@ from steadyrun.signals.intent import summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import maximizes
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import apart, shown
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     if classes is not None and first < limit["low"]:
         return Finding("too-small", f"{facts} (limit {limit['low']:g}).", measured, 0)
     if first > limit["high"]:
-        return Finding("too-large", f"{facts} (limit {limit['high']:g}).", measured, 0)
+        size, most = apart(first, limit["high"])
+        message = f"The gradient norm is {size} at step {norms.step_at(0)} (limit {most})."
+        return Finding("too-large", message, measured, 0)
     if classes is not None and not limit["band_low"] <= first <= limit["band_high"]:
         band = f"{limit['band_low']:g} to {limit['band_high']:g}"
         return Finding("unusual", f"{facts}, normally {band}.", measured, 0)
-    return Finding("pass", f"{facts}, within {limit['low']:g} and {limit['high']:g}.", measured, 0)
+    limits = f"limit {limit['high']:g}" if classes is None else f"limits {limit['low']:g} and {limit['high']:g}"
+    return Finding("pass", f"{facts} ({limits}).", measured, 0)
 
 
 def _undone(run: Signals, times: float, close: float) -> bool:

@@ -340,9 +340,7 @@ QUESTION = Question(
         ),
         Outcome(name="late-warmup", answer=NOTE, meaning="the warmup takes longer than declared"),
         Outcome(name="too-early", answer=NOTE, meaning="the learning rate has changed too few times to judge"),
-        Outcome(
-            name="begun-elsewhere", answer=NOTE, meaning="the record starts in the middle of the declared schedule"
-        ),
+        Outcome(name="begun-elsewhere", answer=NOTE, meaning="the record starts partway through the declared schedule"),
         Outcome(name="deviates", answer=NOTE, meaning="the learning rate differs somewhat from the declared schedule"),
         Outcome(
             name="differs-from-scheduler",

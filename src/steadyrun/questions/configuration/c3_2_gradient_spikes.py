@@ -99,14 +99,15 @@ def _densest(steps: object, window: float) -> tuple[int, int | None]:
 def _where(run: Signals, spikes: Points) -> str:
     batches = run.maybe("batch_index")
     if batches is None:
-        return "at step " + _list(spikes.steps)
-    return "at batch " + _list(batches.values[np.isin(batches.steps, spikes.steps)])
+        return _list("step", spikes.steps)
+    return _list("batch", batches.values[np.isin(batches.steps, spikes.steps)])
 
 
-def _list(numbers: object) -> str:
+def _list(what: str, numbers: object) -> str:
     values = np.asarray(numbers, float)
     more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    return ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
+    ending = "" if len(values) == 1 else "es" if what == "batch" else "s"
+    return f"{what}{ending} " + ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
 
 
 QUESTION = Question(

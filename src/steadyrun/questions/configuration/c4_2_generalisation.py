@@ -37,8 +37,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"The gap (validation minus training loss) is {shown(at * gap.unit)} at step {step} and "
         f"{shown(last * gap.unit)} at the end"
     )
-    best = shown(gap.val.values[gap.best])
-    course = f"Validation is {best} at step {gap.val.step_at(gap.best)}, its best, and {shown(gap.val.values[-1])} now"
+    best, end = shown(gap.val.values[gap.best]), shown(gap.val.values[-1])
+    course = f"Validation is {best} at its best (step {gap.val.step_at(gap.best)}) and {end} at the end"
     start = max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
     learned = float(gap.val.values[gap.best]) < start
     broken = float(gap.val.values[-1]) > limit["absurd"] * abs(start)  # overfitting does not reach this
@@ -54,7 +54,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     ):
         if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
             return Finding("metric-improves", f"{course}, but {better}.", measured, gap.val.step_at(gap.best))
-        message = f"{course}: it rose by {percent(gap.rise)} (limit {limit['rise']:.0%}) while the training loss fell."
+        message = f"{course}: smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%}) while the training loss fell."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
         return Finding("gap", f"{facts} (limit {shown(limit['gap'] * gap.unit)}). {course}.", measured, step)

@@ -21,7 +21,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
         parts = [str(part).lower() for part in exempt if str(part)]
         wrong = [name for name in decayed if _exempt(name.lower(), parts, shapes.get(name))]
         measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
-        facts = f"config no_decay exempts {', '.join(map(str, exempt))}"
+        facts = f"config no_decay exempts {', '.join(str(part) for part in exempt if str(part))}"
         if wrong:
             return Finding(
                 "declared-exempt",

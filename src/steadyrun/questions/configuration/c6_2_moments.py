@@ -47,13 +47,13 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured["update_scale"] = max((float(np.median(s.values)) for s in scales), key=lambda s: abs(s - 1))
         if abs(measured["update_scale"] - 1) > limit["scale"]:
             message = (
-                f"Updates are {shown(measured['update_scale'])} times those of Adam with the recorded moments, "
+                f"The ratio of the updates to Adam's with the recorded moments is {shown(measured['update_scale'])}, "
                 f"normally 1 ± {limit['scale']:g}."
             )
             return Finding("other-rule", message, measured)
         return Finding(
             "pass",
-            f"Moments accumulate; updates are {shown(measured['update_scale'])} times those of Adam with them.",
+            f"Moments accumulate; the ratio of the updates to Adam's is {shown(measured['update_scale'])}.",
             measured,
         )
     return Finding("pass", "Moments accumulate from step to step.", measured)

@@ -34,7 +34,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss is zero at every step")
     times = float(np.median(root.values[both][usable] / given[usable]))
     measured = {"times": times, "accumulation": count}
-    facts = f"Over {count:g} micro-batches, backward() starts from {shown(times)} times the loss of the step in total"
+    facts = (
+        f"Over {count:g} micro-batches the losses given to backward() add up to {shown(times)}x the loss of the step"
+    )
     if abs(times / count - 1) > limit["close"]:
         if declared is None:
             raise NotApplicable(f"a step has {count:g} backward passes, but no accumulation is declared")
@@ -46,10 +48,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         and observed == count
         and _undivided(run, count, known_facts(run, limit), limit.count("recent"))
     ):
-        return Finding("not-divided", f"{facts}; a mean gives 1.", measured, loss.step_at(0))
+        return Finding("not-divided", f"{facts}; a mean gives 1x.", measured, loss.step_at(0))
     return Finding(
         "perhaps-not-divided",
-        f"{facts}; a mean gives 1, unless the loss given to run.step is already divided.",
+        f"{facts}; a mean gives 1x, unless the loss given to run.step is already divided.",
         measured,
     )
 

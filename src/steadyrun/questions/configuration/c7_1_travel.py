@@ -29,7 +29,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if way >= limit["travel"] or little or gone >= limit["solved"]:
         return Finding("far-enough", f"{words}.", measured)
     if run.running or _rising(run, limit):
-        raise NotApplicable(f"{words}; it is too early to judge")
+        raise NotApplicable(f"it is too early to judge; {words[0].lower()}{words[1:]}")
     over = _clipped(run)
     if over > limit["clipped"]:
         measured["clipped"] = over

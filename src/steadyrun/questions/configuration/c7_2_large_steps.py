@@ -34,8 +34,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         "died": died(run),
     }
     facts = (
-        f"The median block moves by {percent(move)} of its size per step and ends at {shown(times)} times its first "
-        f"size, the block that grew most at {shown(most)} times"
+        f"The median block moves by {percent(move)} of its size per step and ends at {shown(times)}x its first "
+        f"size, the block that grew most at {shown(most)}x"
     )
     words = fall_in_words(run, limit)
     if measured["died"] > limit["died"] and times > limit["growth"]:
@@ -46,9 +46,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
     if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
-        limits = f"limits: {limit['far']:g} times for the median block"
+        limits = f"limit {limit['far']:g}x for the median block"
         if times <= limit["far"]:
-            limits = f"limits: {percent(limit['move'])} per step and {limit['growth']:g} times"
+            limits = f"limits {percent(limit['move'])} and {limit['growth']:g}x"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
 

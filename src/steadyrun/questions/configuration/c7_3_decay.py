@@ -24,16 +24,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     share, left, gone = _share(run, group), shrinking(run), fallen(run, limit)
     measured = {"share": share, "left": left, "fallen": gone}
     of = "the whole update" if group.decoupled else "the gradient"
-    words = f"Weight decay {shown(group.decay)} {_per_step(run, group)}, {shown(share)} times {of} of the median block"
     kept = _kept(run, group)
     if not math.isnan(kept):
         measured["kept"] = kept
-    words = f"{words}. Weights end at {percent(left)} of their first size; {fall_in_words(run, limit)}"
     weaker = left < limit["left"] or kept < limit["kept"]
     stronger = share > limit["share"] and weaker and gone < limit["learned"]
-    if stronger or (left < limit["collapsed"] and gone < limit["half"]):
-        return Finding("too-strong", f"{words}.", measured)
-    return Finding("weaker", f"{words}.", measured)
+    collapsed = left < limit["collapsed"] and gone < limit["half"]
+    most = f" (limit {limit['share']:g})" if stronger else ""
+    least = f" (limit {limit['collapsed']:.0%})" if collapsed else ""
+    words = (
+        f"Weight decay {shown(group.decay)} {_per_step(run, group)}, {shown(share)} times {of} of the median "
+        f"block{most}. Weights end at {percent(left)} of their first size{least}; {fall_in_words(run, limit)}."
+    )
+    return Finding("too-strong" if stronger or collapsed else "weaker", words, measured)
 
 
 def _kept(run: Signals, group: GroupSettings) -> float:

@@ -40,7 +40,7 @@ def _betas(run: Signals, first: float, second: float) -> Finding:
     """Betas that are a mistake, whatever the loss does: often the two are swapped."""
     facts = f"betas=({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
     measured = {"growth": growth(run)}
-    grown = f"The median block ends at {shown(measured['growth'])} times its first size"
+    grown = f"The median block ends at {shown(measured['growth'])}x its first size"
     return Finding("betas", f"{facts}. {grown}.", measured)
 
 

@@ -168,7 +168,7 @@ def too_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Fin
 
 
 def begun_elsewhere(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """A record that begins in the middle of the schedule, as step counts of scheduler or optimizer show: a resume."""
+    """A record that begins partway through the schedule, as step counts of scheduler or optimizer show: a resume."""
     first = recorded.rates.where(slice(0, limit.count("rates")))
     if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
         return None
@@ -325,9 +325,10 @@ def other(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding
     index = int(np.argmax(off))
     message = (
         f"The learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}, declared "
-        f"{shown(expected[index])} ({plan.shape}). {percent(far)} of the steps are off by more than "
-        f"{limit['far']:.0%} of the peak."
+        f"{shown(expected[index])} ({plan.shape})."
     )
+    if far > 0:
+        message += f" {percent(far)} of the steps are off by more than {limit['far']:.0%} of the peak."
     outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
     return Finding(outcome, message, {"far": far}, recorded.rates.step_at(index))
 

@@ -37,7 +37,8 @@ def find(run: Signals, limit: Limits) -> Finding:
 def _passing(run: Signals, limit: Limits, measured: dict[str, float], bad: Steps, count: int) -> Finding:
     """Non-finite values that did no lasting harm, or a pass."""
     if len(bad):
-        why = "The loss scaler skipped these steps" if run.has("skipped") else "Finite losses follow"
+        steps = "this step" if len(bad) == 1 else "these steps"
+        why = f"The loss scaler skipped {steps}" if run.has("skipped") else "Finite losses follow"
         return Finding("skipped-only", f"{_bad(bad, count, 'losses')}. {why}.", measured, int(bad[0]))
     for found in (_hidden(run, limit, measured) if count else None, _unheard(run, measured)):
         if found is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, height, window_of
+from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, beyond, find_spikes, height, window_of
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.run_signals import Points, Signals
@@ -36,12 +36,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     shown_ones = sorted(spikes, key=lambda spike: -spike.sigmas)[:_SHOWN]
     peaks = "; ".join(height(spike) for spike in shown_ones)
     more = f" and {len(spikes) - _SHOWN} more" if len(spikes) > _SHOWN else ""
-    message = f"The loss has {counted(len(spikes), 'spike')}: {peaks}{more} (limit {limit['sigmas']:g})."
+    height_of_spikes = f"of {limit['sigmas']:g} standard deviations or more"
+    message = f"The loss has {counted(len(spikes), 'spike')} {height_of_spikes}: {peaks}{more}."
     from steadyrun.questions.dynamics import d2_3_cause  # it imports the rule of this question
 
     noise = limit.of(d2_3_cause.QUESTION)["noise"]
     if largest.sigmas <= noise:
-        return Finding("noise", f"{message} Noise reaches {noise:g} standard deviations.", measured)
+        return Finding("noise", f"{message} The highest has {beyond(largest, noise)}.", measured)
     return Finding("flagged", message, measured, largest.peak_step)
 
 

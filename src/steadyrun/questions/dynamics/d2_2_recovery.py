@@ -8,7 +8,7 @@ from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, WITHIN, find_
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -39,7 +39,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("open", message, measured, open_end[0].start_step)
     unit = run.counted(run.points("loss"))
     each = "The spike ends" if len(spikes) == 1 else f"All {len(spikes)} spikes end"
-    message = f"{each} within {int(measured['longest'])} {unit} (limit {within})."
+    message = f"{each} within {counted(int(measured['longest']), unit.removesuffix('s'))} (limit {within})."
     return Finding("pass", message, measured)
 
 

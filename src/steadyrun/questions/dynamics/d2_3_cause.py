@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steadyrun.questions.dynamics.run_spikes import find_spikes, height
+from steadyrun.questions.dynamics.run_spikes import beyond, find_spikes, height
 from steadyrun.questions.dynamics.spike_causes import DIAGNOSES, beyond_plan, circumstances, lead, state_lost
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
-from steadyrun.text import counted
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -42,14 +41,14 @@ def _is_fault(finding: Finding) -> bool:
 
 def _without_cause(run: Signals, spikes: list[Spike], limit: Limits) -> Finding:
     largest = max(spikes, key=lambda spike: spike.sigmas)
-    facts = f"The largest of {counted(len(spikes), 'spike')} is {height(largest)}"
+    which = "The spike" if len(spikes) == 1 else f"The largest of {len(spikes)} spikes"
+    facts = f"{which} reaches {height(largest)} ({beyond(largest, limit['noise'])})"
     measured = {"sigmas": largest.sigmas}
     if largest.sigmas > limit["noise"]:
-        message = f"{facts}; noise reaches {limit['noise']:g}. No recorded series explains it."
+        message = f"{facts}. No recorded series explains it."
         message += circumstances(run, largest, limit) + lead(run, largest, limit)
         return Finding("unexplained", message, measured, largest.peak_step)
-    message = f"{facts}; noise reaches {limit['noise']:g}. No recorded series stands out at the spikes."
-    return Finding("noise", message, measured, largest.peak_step)
+    return Finding("noise", f"{facts}. No recorded series stands out there.", measured, largest.peak_step)
 
 
 QUESTION = Question(

@@ -35,8 +35,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         "overflows": float(len(bad)),
     }
     facts = (
-        f"The loss scale starts at {shown(values[0])}, falls to {shown(np.min(values))} and ends at {shown(values[-1])}"
-        f"{_share(run)}"
+        f"The loss scale starts at {shown(values[0])}, is {shown(np.min(values))} at its lowest and "
+        f"{shown(values[-1])} at the end{_share(run)}"
     )
     if float(values[-1]) < min(limit["floor"], values[0] / limit["fallen"]):
         step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
@@ -144,7 +144,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss scale adapts as it should"),
-        Outcome(name="low", answer=NOTE, meaning="the loss scale fell far, but training continued"),
+        Outcome(name="low", answer=NOTE, meaning="the loss scale is very low, but training continued"),
         Outcome(
             name="constant",
             answer=FAULT,

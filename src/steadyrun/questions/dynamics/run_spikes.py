@@ -41,9 +41,15 @@ def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
 
 
 def height(spike: Spike) -> str:
-    """A spike in words: its peak and the level before it; without σ if the losses before it are constant."""
-    usual = f"{shown(spike.value)} at step {spike.peak_step}, {normally(spike.level, spike.deviation)}"
-    return f"{usual} ({shown(spike.sigmas)} standard deviations)" if spike.deviation > 0 else usual
+    """A spike in words: its peak and the level before it, such as "4.23 at step 1500, normally 0.48 ± 0.03"."""
+    return f"{shown(spike.value)} at step {spike.peak_step}, {normally(spike.level, spike.deviation)}"
+
+
+def beyond(spike: Spike, noise: float) -> str:
+    """In words: a spike's height in standard deviations beside that of noise; constant losses before it have none."""
+    if spike.deviation <= 0:
+        return "the losses before it are constant"
+    return f"{shown(spike.sigmas)} standard deviations, noise reaches {noise:g}"
 
 
 def stays(run: Signals, spike: Spike, limit: Limits) -> bool:

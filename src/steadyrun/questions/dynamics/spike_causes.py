@@ -248,8 +248,8 @@ def _overflow(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if not len(near):
         return None
     message = (
-        f"fp16 overflowed in {counted(len(near), 'step')} (step {near[0]} to {near[-1]}), before or at the spike to "
-        f"{shown(spike.value)} at step {spike.peak_step}."
+        f"fp16 overflowed in {counted(len(near), 'step')} from step {near[0]} on, before or at the spike: the loss is "
+        f"{shown(spike.value)} at step {spike.peak_step}, {normally(spike.level, spike.deviation)}."
     )
     return Finding("fp16-overflow", message, {"overflows": float(len(near))}, int(near[0]))
 
