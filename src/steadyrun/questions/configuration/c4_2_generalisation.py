@@ -54,7 +54,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     ):
         if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
             return Finding("metric-improves", f"{course}, but {better}.", measured, gap.val.step_at(gap.best))
-        message = f"{course}: smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%}) while the training loss fell."
+        rise = f"smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%})"
+        message = f"{course}: {rise} while the training loss fell."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
         return Finding("gap", f"{facts} (limit {shown(limit['gap'] * gap.unit)}). {course}.", measured, step)
