@@ -377,7 +377,7 @@ def test_what_passed_is_listed_with_what_it_is_now(tmp_path: Path) -> None:
     for form in forms(report):
         assert "Z9.9" in form
     [line] = [line for line in str(report).splitlines() if "C1.1" in line and "announced at step 50" in line]
-    assert "no longer a fault. Now: loss" in line
+    assert "no longer a fault. Now: The loss" in line
     assert "<b>" not in report._repr_html_()
     known = {entry["code"]: entry for entry in report.to_dict()["announced"]}
     assert known["C1.1"]["now"]["answer"] == "pass"
