@@ -218,7 +218,7 @@ def test_check_takes_a_log() -> None:
     result = typed("check", "nan.log")
     assert result.exit_code == 1, result.output
     assert "nan.log is a log (nanoGPT log): imported for this check alone" in result.stderr
-    assert "✗ the loss has no finite value (D1.3, step 102)" in result.stdout
+    assert "✗ the loss itself became non-finite first (D1.3, step 102)" in result.stdout
     compared = typed("check", "train.log", "--after", "nan.log")
     assert compared.exit_code in (0, 3)
     assert "D1" in compared.stdout

@@ -108,7 +108,7 @@ def test_the_last_checkpoint_before_a_lasting_spike_is_named() -> None:
     damaged = run(loss=THROWN, grad_norm=put(NORMS, {300: 9.0}), val_loss=RISEN, events=[CHECKPOINT])
     answer = QUESTIONS["D2.4"].ask(Signals(damaged))
     assert answer.outcome == "elevated"
-    assert "checkpoint before it is that of step 200" in answer.message
+    assert "checkpoint before it is from step 200" in answer.message
 
 
 def test_what_rose_before_the_loss_is_told_with_its_lead() -> None:
