@@ -123,6 +123,12 @@ def test_what_rose_before_the_loss_is_told_with_its_lead() -> None:
     assert "before the loss" not in answer.message
 
 
+def test_no_question_declares_a_threshold_twice() -> None:
+    for question in QUESTIONS.values():
+        names = [threshold.name for threshold in question.thresholds]
+        assert len(names) == len(set(names)), question.code
+
+
 VALUES = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e308, -1e308, float("nan"), float("inf")]),

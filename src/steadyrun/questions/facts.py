@@ -180,7 +180,7 @@ QUESTION = Question(
             decision="accumulation over two batches gives 0.5; a few steps without an update are skipped steps",
         ),
         Threshold(
-            name="beyond",
+            name="longer",
             value=0.2,
             unit="of the declared steps",
             meaning="a record that goes further counts other steps: micro-batches or samples",

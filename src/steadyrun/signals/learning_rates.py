@@ -119,7 +119,7 @@ def look(run: Signals, limit: LimitTable) -> RecordedRates:
         below = float(np.min(mine)) < (1 - off) * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name], limit["accumulated"]))
-    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["beyond"]) * float(total or 0)
+    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["longer"]) * float(total or 0)
     if beyond and not run.has("optimizer_steps"):
         plan = None  # the record may count other steps than the declared ones: micro-batches, samples
     # The run keeps this in its memo: a strong reference back would keep its files open until garbage collection.
