@@ -49,7 +49,7 @@ QUESTION = Question(
             name="not-cleared",
             answer=FAULT,
             meaning="gradients of earlier steps are added to every update",
-            fix="Call `optimizer.zero_grad()` once per optimizer step, before the first backward pass.",
+            fix="Call optimizer.zero_grad() once per optimizer step, before the first backward pass.",
             explains=("C1.2", "C3", "C4", "C6", "D1", "D2", "D4", "S1", "S3", "S4", "S5"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""A1.2: are gradients there when the optimizer steps?"""
+"""A1.2: does the optimizer find the gradients?"""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ QUESTION = Question(
             name="erased",
             answer=FAULT,
             meaning="gradients are erased before the optimizer uses them",
-            fix="Move `optimizer.zero_grad()` after `optimizer.step()`, or before `backward()`.",
+            fix="Move optimizer.zero_grad() after optimizer.step(), or before backward().",
             explains=("C", "D4", "S", "A4"),
         ),
     ),

@@ -31,7 +31,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("perhaps-erased", message, measured, empty.step_at(first))
 
 
-_FIX = "Call `optimizer.zero_grad()` once per step, after `optimizer.step()`, not before each `backward()`."
+_FIX = "Call optimizer.zero_grad() once per step, after optimizer.step(), not before each backward()."
 
 QUESTION = Question(
     code="A1.4",

@@ -62,7 +62,7 @@ QUESTION = Question(
             name="in-training",
             answer=FAULT,
             meaning="the model is validated in training mode",
-            fix="Call `model.eval()` before validation and `model.train()` after it. If training mode is intended, "
+            fix="Call model.eval() before validation and model.train() after it. If training mode is intended, "
             'declare config={"val_mode": "train"}.',
             explains=("C4.2", "S1.3"),
         ),

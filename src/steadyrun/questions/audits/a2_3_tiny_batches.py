@@ -59,7 +59,7 @@ def _gap(run: Signals, recent: int) -> float | None:
 QUESTION = Question(
     code="A2.3",
     name="examples for batch normalisation",
-    asks="Does batch normalisation see enough examples for its statistics?",
+    asks="Does batch normalisation get enough examples for its statistics?",
     why="With one or two examples, batch statistics are noise. Evaluation uses the running statistics instead, so it "
     "evaluates a different model.",
     needs=("batch",),

@@ -176,7 +176,7 @@ QUESTION = Question(
             name="never-moves",
             answer=FAULT,
             meaning="the validated copy of the model is never updated",
-            fix="Call `ema.update_parameters(model)` after every `optimizer.step()`.",
+            fix="Call ema.update_parameters(model) after every optimizer.step().",
             explains=("C4.2", "S1.3", "V1.3"),
             proved=True,
         ),
@@ -184,7 +184,7 @@ QUESTION = Question(
             name="statistics-left-behind",
             answer=FAULT,
             meaning="the copy has the model's weights but not its running statistics",
-            fix="Also copy buffers (`AveragedModel(…, use_buffers=True)`), or call `torch.optim.swa_utils.update_bn`.",
+            fix="Also copy buffers (AveragedModel(…, use_buffers=True)), or call torch.optim.swa_utils.update_bn.",
             explains=("C4.2", "S1.3", "V1.3"),
             proved=True,
         ),
@@ -192,15 +192,15 @@ QUESTION = Question(
             name="lost-at-resume",
             answer=FAULT,
             meaning="the averaged copy was not restored at the resume",
-            fix="Save the average with the checkpoint (`ema.state_dict()`), and load it with the model.",
+            fix="Save the average with the checkpoint (ema.state_dict()), and load it with the model.",
             explains=("C4.2", "S1.3", "V1.3"),
         ),
         Outcome(
             name="target-stands-still",
             answer=SUSPECT,
             meaning="the target network is never updated from its random weights",
-            fix="Update the copy with `target.load_state_dict(model.state_dict())` every few hundred steps, or "
-            "average it into the model slowly.",
+            fix="Update the copy with target.load_state_dict(model.state_dict()) every few hundred steps, or average "
+            "it into the model slowly.",
             experiment="Update the copy every 100 steps. If the return or score rises, the missing update was the "
             "cause.",
         ),

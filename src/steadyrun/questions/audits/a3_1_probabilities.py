@@ -106,15 +106,15 @@ _OUTCOMES = (
         name="not-logarithms",
         answer=FAULT,
         meaning="the loss expects log-probabilities but gets probabilities",
-        fix="Use `log_softmax` before `nll_loss` or `kl_div`, or `cross_entropy` on the raw scores.",
+        fix="Use log_softmax before nll_loss or kl_div, or cross_entropy on the raw scores.",
         explains=("C1", "C3", "C4", "D4", "S"),
     ),
     Outcome(
         name="wrong-axis",
         answer=FAULT,
         meaning="the softmax runs over the wrong axis",
-        fix="Give the softmax the class axis: `log_softmax(scores, dim=1)` for (batch, classes), `dim=-1` if classes "
-        "come last.",
+        fix="Give the softmax the class axis: log_softmax(scores, dim=1) for (batch, classes), dim=-1 if classes come "
+        "last.",
         explains=(*_CONSEQUENCES, "A3.9", "P3.7", "P6"),
     ),
     Outcome(
@@ -128,8 +128,8 @@ _OUTCOMES = (
         name="one-sided",
         answer=SUSPECT,
         meaning="pos_weight is so large that the model learns to always answer yes",
-        fix="Set `pos_weight` to the number of negative targets divided by the number of positive targets, or leave "
-        "it out.",
+        fix="Set pos_weight to the number of negative targets divided by the number of positive targets, or leave it "
+        "out.",
         experiment="Train 200 steps without pos_weight. If predictions become better than a guess, it was too large.",
         explains=_CONSEQUENCES,
     ),

@@ -36,7 +36,7 @@ QUESTION = Question(
             name="broadcast",
             answer=FAULT,
             meaning="each prediction is compared with every target of the batch",
-            fix="Give both the same shape: `predictions.squeeze(-1)` or `targets.unsqueeze(-1)`.",
+            fix="Give both the same shape: predictions.squeeze(-1) or targets.unsqueeze(-1).",
             explains=("C1", "C3", "C4", "D4", "S"),
         ),
     ),

@@ -16,7 +16,7 @@ from steadyrun.text import percent
 def find(run: Signals, limit: Limits) -> Finding:
     why = "no cross-entropy over the tokens of an embedding was seen"
     series = [of_targets(run, f"targets/{name}", why) for name in ("same", "next", "second")]
-    common = reduce(np.intersect1d, [points.steps for points in series])  # a damaged file may lack some of one
+    common = reduce(np.intersect1d, [points.steps for points in series])  # a damaged file may lack some steps
     if not len(common):
         raise MissingSignal("targets/next", "the samples of the targets have no common step", "record the run again")
     same, following, second = (points.where(np.isin(points.steps, common)) for points in series)
@@ -102,14 +102,14 @@ QUESTION = Question(
             name="not-shifted",
             answer=FAULT,
             meaning="targets are not shifted: the model copies its input",
-            fix="Compare the scores at position t with the token at t + 1: `logits[:, :-1]` with `ids[:, 1:]`.",
+            fix="Compare the scores at position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
             explains=("C1", "C4", "S1", "S2", "S6"),
         ),
         Outcome(
             name="copies",
             answer=SUSPECT,
             meaning="targets equal the inputs: a missing shift, or an autoencoder",
-            fix="Compare the scores at position t with the token at t + 1: `logits[:, :-1]` with `ids[:, 1:]`.",
+            fix="Compare the scores at position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
             experiment="Print the inputs and targets of one example. In a language model the targets are the inputs, "
             "one position later.",
         ),

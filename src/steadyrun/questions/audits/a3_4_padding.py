@@ -1,4 +1,4 @@
-"""A3.4: is padding left out of the loss?"""
+"""A3.4: does the loss exclude padding?"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _are_tokens(run: Signals, limit: Limits) -> bool:
 QUESTION = Question(
     code="A3.4",
     name="no padding in the loss",
-    asks="Is padding left out of the loss?",
+    asks="Does the loss exclude padding?",
     why="Padding that predicts padding is learned at once: the loss looks low, and the gradient of real tokens "
     "shrinks.",
     needs=("objective", "pad_id"),
@@ -75,7 +75,7 @@ QUESTION = Question(
             name="supervised",
             answer=FAULT,
             meaning="the loss includes padding",
-            fix="Set the labels of padding to -100, or pass `ignore_index=pad_id` to the loss.",
+            fix="Set the labels of padding to -100, or pass ignore_index=pad_id to the loss.",
             explains=("C1", "C4", "S1", "A3.9"),
         ),
         Outcome(name="a-little", answer=NOTE, meaning="the loss includes a few padded positions"),

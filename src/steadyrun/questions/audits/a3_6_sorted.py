@@ -94,7 +94,7 @@ QUESTION = Question(
             name="sorted",
             answer=FAULT,
             meaning="the data is sorted by class and not shuffled",
-            fix="Shuffle with `DataLoader(…, shuffle=True)`, or permute the examples once before training.",
+            fix="Shuffle with DataLoader(…, shuffle=True), or permute the examples once before training.",
             explains=("C2.2", "C3", "C4", "D2", "D4", "S1", "S3"),
             may_pass=True,
         ),

@@ -45,7 +45,7 @@ QUESTION = Question(
             name="filtered",
             answer=FAULT,
             meaning="the reported loss hides NaN",
-            fix="Report the loss before any filter (`logging_nan_inf_filter=False`), and look for the first NaN.",
+            fix="Report the loss before any filter (logging_nan_inf_filter=False), and look for the first NaN.",
             explains=("C4", "D3", "S"),
         ),
     ),

@@ -24,7 +24,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("counted" if known else "zeros-counted", message, measured, padding.step_at(first))
 
 
-_FIX = "Exclude padding: `loss = (losses * mask).sum() / mask.sum()`, or `ignore_index` for classes."
+_FIX = "Exclude padding: loss = (losses * mask).sum() / mask.sum(), or ignore_index for classes."
 
 QUESTION = Question(
     code="A3.9",

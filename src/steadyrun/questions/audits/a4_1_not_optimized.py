@@ -26,7 +26,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"An optimizer holds all {trained:,} parameters that the loss reaches.", measured)
 
 
-_FIX = "Build the optimizer after the model is complete: `torch.optim.…(model.parameters())`."
+_FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
 _FOLLOWS = ("C1", "C3", "C4", "S", "A4.3", "A4.6", "P4", "P6")
 _OUTCOMES = (
     Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that gets a gradient"),

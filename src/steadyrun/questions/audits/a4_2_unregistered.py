@@ -33,8 +33,7 @@ QUESTION = Question(
             name="unregistered",
             answer=FAULT,
             meaning="parameters are not registered, so nothing trains or saves them",
-            fix="Hold layers in `nn.ModuleList` or `nn.ModuleDict`, and tensors in `nn.Parameter` or "
-            "`nn.ParameterList`.",
+            fix="Hold layers in nn.ModuleList or nn.ModuleDict, and tensors in nn.Parameter or nn.ParameterList.",
             explains=("C1", "C4", "S", "A2", "A4", "P3.7", "A8.1", "P4", "P5.4", "P5.6", "P6"),
         ),
     ),

@@ -65,7 +65,7 @@ QUESTION = Question(
             name="cut-off",
             answer=FAULT,
             meaning="the graph is cut: the first part of the model gets no gradient",
-            fix="Remove the `detach()` (or `.data`, `no_grad`, NumPy) between that part and the loss. If the cut is "
+            fix="Remove the detach() (or .data, no_grad, NumPy) between that part and the loss. If the cut is "
             "intended, freeze that part.",
             explains=("C1", "C3", "C4", "S", "A4.6", "P4", "P6"),
         ),
@@ -73,15 +73,14 @@ QUESTION = Question(
             name="nothing-reached",
             answer=FAULT,
             meaning="the gradient reaches no optimized parameter",
-            fix="Call `backward()` on the loss itself, without `.item()`, `torch.tensor(loss)`, `.data` or `no_grad` "
-            "before it.",
+            fix="Call backward() on the loss itself, without .item(), torch.tensor(loss), .data or no_grad before it.",
             explains=("C", "S", "A1", "A4", "P4", "P6"),
         ),
         Outcome(
             name="table-unused",
             answer=SUSPECT,
             meaning="an optimized embedding is never used",
-            fix="Add the embedding to the input (`x = tokens(ids) + positions(range)`), or remove it.",
+            fix="Add the embedding to the input (x = tokens(ids) + positions(range)), or remove it.",
             experiment="Add the embedding to the model's input and train 200 steps. If the loss is lower, it was "
             "forgotten.",
         ),

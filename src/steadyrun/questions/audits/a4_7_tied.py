@@ -37,8 +37,8 @@ QUESTION = Question(
             name="untied",
             answer=FAULT,
             meaning="weights that are declared tied are two separate tensors",
-            fix="Tie them again after building or loading the model: `head.weight = embedding.weight` or "
-            "`model.tie_weights()`. Build the optimizer after that.",
+            fix="Tie them again after building or loading the model: head.weight = embedding.weight or "
+            "model.tie_weights(). Build the optimizer after that.",
             explains=("C1", "C4", "C5", "S", "P4.8"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""A5.2: does a resumed run go on with new data?"""
+"""A5.2: does a resumed run continue with new data?"""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ QUESTION = Question(
             name="non-finite",
             answer=FAULT,
             meaning="NaN or infinity in the batch made the loss or gradient non-finite",
-            fix="Repair or drop the examples of this batch that contain NaN or infinity: `assert "
-            "torch.isfinite(x).all()` in the dataset finds them. Look for a division by zero or a logarithm in the "
+            fix="Repair or drop the examples of this batch that contain NaN or infinity: assert "
+            "torch.isfinite(x).all() in the dataset finds them. Look for a division by zero or a logarithm in the "
             "preprocessing.",
             explains=("D", "C", "S"),
             proved=True,

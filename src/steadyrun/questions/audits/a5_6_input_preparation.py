@@ -150,7 +150,7 @@ _FIX = (
 
 QUESTION = Question(
     code="A5.6",
-    name="same preparation",
+    name="same data preparation",
     asks="Is validation data prepared, indexed and labelled like training data?",
     why="A normalisation that only one side gets shows the model inputs it has never seen, and re-indexed classes or "
     "tokens mean something else: training looks good and validation is bad from the start. The loss on training "

@@ -209,7 +209,7 @@ QUESTION = Question(
             Outcome(
                 name=f"{kind}-unrelated",
                 answer=FAULT,
-                meaning=f"{_MEANING[kind]}, and nothing but the class frequencies is learned",
+                meaning=f"{_MEANING[kind]}: nothing is learned",
                 fix=_FIX[kind],
                 may_pass=True,
                 explains=_FOLLOWS,

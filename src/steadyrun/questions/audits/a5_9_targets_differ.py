@@ -84,7 +84,7 @@ QUESTION = Question(
             name="same-twice",
             answer=SUSPECT,
             meaning="the loss compares examples with themselves",
-            fix="Draw each view separately (call `augment(x)` twice), and pair an example with a different example.",
+            fix="Draw each view separately (call augment(x) twice), and pair an example with a different example.",
             experiment="Compare the inputs of the two passes in one step. If they are equal, the pair teaches nothing.",
             explains=("V1.4", "C3", "C4", "S", "D2"),
         ),

@@ -60,7 +60,7 @@ QUESTION = Question(
             name="lost",
             answer=FAULT,
             meaning="the loss scaler was not restored at the resume",
-            fix="Save `scaler.state_dict()` with the checkpoint, and load it at the resume.",
+            fix="Save scaler.state_dict() with the checkpoint, and load it at the resume.",
             explains=("D2", "D3", "S1", "S3"),
         ),
     ),

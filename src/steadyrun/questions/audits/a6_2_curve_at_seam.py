@@ -92,7 +92,7 @@ QUESTION = Question(
             name="back-at-start",
             answer=FAULT,
             meaning="the weights were not restored at the resume",
-            fix='Load the weights of the last checkpoint: `model.load_state_dict(checkpoint["model"], strict=True)`.',
+            fix='Load the weights of the last checkpoint: model.load_state_dict(checkpoint["model"], strict=True).',
             explains=("D2", "V1", "C4", "S"),
         ),
         Outcome(

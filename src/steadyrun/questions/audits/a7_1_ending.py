@@ -46,7 +46,7 @@ QUESTION = Question(
             name="token-out-of-range",
             answer=FAULT,
             meaning="a token id is outside the embedding",
-            fix="Resize the embedding to the tokenizer (`model.resize_token_embeddings`), or use the tokenizer that "
+            fix="Resize the embedding to the tokenizer (model.resize_token_embeddings), or use the tokenizer that "
             "belongs to the model.",
             explains=("C", "D", "S"),
         ),
@@ -55,7 +55,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="a label is outside the classes",
             fix="Number the classes from 0, give the output layer one score per class, and mask labels with "
-            "`ignore_index`.",
+            "ignore_index.",
             explains=("C", "D", "S"),
         ),
         Outcome(

@@ -59,7 +59,7 @@ QUESTION = Question(
             name="seems-attended",
             answer=SUSPECT,
             meaning="attention to padding does not seem to be masked",
-            fix="Pass a mask of the padded keys to attention (`key_padding_mask`, `attention_mask`).",
+            fix="Pass a mask of the padded keys to attention (key_padding_mask, attention_mask).",
             experiment="Run `steadyrun preflight`: it changes the padding and checks whether other outputs move.",
             explains=("S6",),
         ),

@@ -33,7 +33,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if baseline is not None and baseline > 0:
         return _against_baseline(run, limit, baseline, facts, measured)
     if ahead:
-        return Finding("pass", f"The run declares `causal`, and {facts}.", measured)
+        return Finding("pass", f"The run is declared causal, and {facts}.", measured)
     if causal:
         none_there(run, "attention")
         raise MissingSignal("future_attention/*", "causal is declared, but no self-attention was recorded")
@@ -70,7 +70,7 @@ def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Fi
     first = run.points(f"future_attention/{worst[0]}")
     more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
     facts = (
-        f"The run declares `causal`, but {len(looking)} of {len(ahead)} attention layers attend to later keys: "
+        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers attend to later keys: "
         f"{', '.join(f'{name} with {percent(looking[name])}' for name in worst[:_SHOWN])}{more} "
         f"of the weight (limit {percent(limit['future'])})"
     )
@@ -205,8 +205,8 @@ QUESTION = Question(
             name="sees-the-answer",
             answer=FAULT,
             meaning="the model sees the tokens it has to predict",
-            fix="Pass a causal mask to attention (`is_causal=True`, or a mask that is False above the diagonal) in "
-            "training and validation. If the model should see the whole sequence, do not declare `causal`.",
+            fix="Pass a causal mask to attention (is_causal=True, or a mask that is False above the diagonal) in "
+            "training and validation. If the model should see the whole sequence, do not declare causal.",
         ),
     ),
     find=find,

@@ -76,7 +76,7 @@ QUESTION = Question(
             unit="times the first loss",
             meaning="a larger climb is noted",
             seed="to 8 or 10 from ln 512",
-            decision="8 of 6.24; applies to a cross-entropy, where healthy runs reach 1.01 (a healthy regression and "
+            decision="8 of 6.24; applies to a cross-entropy, whose healthy runs reach 1.01 (a healthy regression and "
             "a VAE climb by 1.3). The tutor without warmup reaches only 1.04 because of clipping; C2.1 finds it",
             of="times",
         ),

@@ -71,7 +71,7 @@ def _memorised(
     val, known = run.maybe("val_loss"), known_facts(run, limit)
     if val is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
         return None
-    if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
+    if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels
         return None
     best = float(np.min(val.values))
     if not _beaten(run, limit, min(reached, measured["best"]) / guess, best / guess) or _other_cause(run, limit):
@@ -240,7 +240,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="labels do not belong to their inputs",
             fix="Look at examples with their labels: permute inputs and labels together, and join them by a key. If "
-            "they belong together, divide `lr_max` by ten and look for dead units: a model that diverged also stays "
+            "they belong together, divide lr_max by ten and look for dead units: a model that diverged also stays "
             "here.",
             may_pass=True,
             symptom=True,

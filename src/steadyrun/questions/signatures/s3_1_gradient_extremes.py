@@ -50,8 +50,8 @@ QUESTION = Question(
             unit="gradient norm, or times the first norm",
             meaning="how large the norm may be; relative to the first norm if the loss is not a cross-entropy",
             seed="1e3 and more within a few steps",
-            decision="a rule of thumb for a cross-entropy, where healthy runs start below 13; a healthy regression on "
-            "raw numbers has 5,600, so other losses are compared with their first norm",
+            decision="a rule of thumb for a cross-entropy, since its healthy runs start below 13; a healthy "
+            "regression on raw numbers has 5,600, so other losses are compared with their first norm",
             of="highest",
         ),
         Threshold(

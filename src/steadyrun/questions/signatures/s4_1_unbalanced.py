@@ -50,7 +50,7 @@ def _others(stack: dict[str, float], name: str) -> float:
 QUESTION = Question(
     code="S4.1",
     name="balanced blocks",
-    asks="Are the activations of all residual blocks within about 3 times of each other?",
+    asks="Are the activations of all residual blocks within a factor of about 3 of each other?",
     why="The residual stream keeps its scale from block to block. A block far from the others adds far more than they "
     "do, or nothing; C5.2 checks whether it multiplies its input.",
     needs=("activation/*",),

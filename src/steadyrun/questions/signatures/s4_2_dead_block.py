@@ -150,8 +150,8 @@ QUESTION = Question(
             name="dead",
             answer=FAULT,
             meaning="a residual block is dead from the start: it passes nothing on",
-            fix="Check how this block is initialised and scaled. A gate that starts at 0 belongs on the branch, `x + "
-            "gate * f(x)`, never on the whole output.",
+            fix="Check how this block is initialised and scaled. A gate that starts at 0 belongs on the branch, x + "
+            "gate * f(x), never on the whole output.",
             may_pass=True,
             explains=("P3.5", "P6.1"),
         ),

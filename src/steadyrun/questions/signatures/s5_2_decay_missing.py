@@ -148,8 +148,8 @@ QUESTION = Question(
             name="declared-decay-missing",
             answer=FAULT,
             meaning="the declared weight decay is not applied",
-            fix="Pass the declared `weight_decay` to the optimizer's param groups. If the penalty is part of the "
-            "loss, or the weights are shrunk by hand, declare `weight_decay` 0.",
+            fix="Pass the declared weight_decay to the optimizer's param groups. If the penalty is part of the loss, "
+            "or the weights are shrunk by hand, declare weight_decay 0.",
         ),
     ),
     find=find,

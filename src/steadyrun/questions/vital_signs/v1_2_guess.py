@@ -211,8 +211,8 @@ QUESTION = Question(
             unit="fraction of the loss",
             meaning="a term that makes up less is outweighed by the others",
             seed="",
-            decision="measured: 0.01 for a term beside another with a weight a thousand times too large; 0.22 and "
-            "more in nine healthy detectors",
+            decision="measured: 0.01 for a term whose rival has a weight a thousand times too large; 0.22 and more in "
+            "nine healthy detectors",
         ),
         Threshold(
             name="alike",

@@ -105,7 +105,7 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="gradients are exactly 0",
             fix="Restart with a lower learning rate: dead units do not recover. Check for a saturated output and for "
-            "`detach()` or `no_grad()` in the forward pass.",
+            "detach() or no_grad() in the forward pass.",
             experiment=_EXPERIMENT,
             may_pass=True,
             symptom=True,

@@ -232,7 +232,7 @@ QUESTION = Question(
             name="stuck",
             answer=SUSPECT,
             meaning="one batch is trained on several times in a row",
-            fix="Check the loader's prefetching, and that the loop calls `next()` once per step.",
+            fix="Check the loader's prefetching, and that the loop calls next() once per step.",
             experiment=_EXPERIMENT,
         ),
     ),

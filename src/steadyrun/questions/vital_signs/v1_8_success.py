@@ -36,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    if known_facts(run, limit).objective == POLICY:  # beside rewards, an accuracy belongs to a teacher or an opponent
+    if known_facts(run, limit).objective == POLICY:  # here an accuracy is a teacher's or an opponent's
         long = [name for name in long if is_reward(name)] or long
     found = {name: _judged(run, name, ways[name], limit) for name in long}
     found = {name: _drops(run, name, one, ways[name], limit) or one for name, one in found.items()}
