@@ -54,7 +54,13 @@ NOTES = [
     ("deepspeed-chat-rm-opt350m/opt-350m_globalBatchSize-64.log", "D3.2", None, "8 at its lowest", "1.1% of the steps"),
     ("hf-eagle-star-gradspike/trainer_state.json", "C3.2", 22360, "82.41", "the loss is 4.281 there"),
     ("lightning-aos-valspike/version_2_metrics.csv", "C4.2", 8828, "0.004071", "times its neighbours"),
-    ("lightning-pinn-plateau/version_25_metrics.csv", "S1.5", 849, "flat since step 849", "a fall of 1% in the second half"),
+    (
+        "lightning-pinn-plateau/version_25_metrics.csv",
+        "S1.5",
+        849,
+        "flat since step 849",
+        "a fall of 1% in the second half",
+    ),
     ("lightning-pinn-spike/version_18_metrics.csv", "D2.1", 16149, "125.8", "step 16149"),
     ("parameter-golf-baseline/train.log", "S1.2", 2, "16.9 at step 2", "again at step 4"),
 ]
