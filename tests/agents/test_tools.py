@@ -148,7 +148,7 @@ def test_a_second_fault_comes_with_its_fix(tmp_path: Path) -> None:
     assert found["headline"]["code"] == "A1.1"
     (second,) = found["beside"]
     assert second["code"] == "A3.1"
-    assert second["fix"].startswith("Return the raw scores (logits)")
+    assert second["fix"].startswith("Return raw scores (logits)")
 
 
 def test_check_counts_the_thresholds_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

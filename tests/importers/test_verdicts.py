@@ -60,9 +60,15 @@ NOTES = [
     ),
     ("hf-eagle-star-gradspike/trainer_state.json", "C3.2", 22360, "82.4", "the loss is 4.28, before it 4.42"),
     ("lightning-aos-valspike/version_2_metrics.csv", "C4.2", 8828, "0.00407", "times the validations before and after"),
-    ("lightning-pinn-plateau/version_25_metrics.csv", "S1.5", 849, "0.0% less in the second half", "gained nothing"),
+    (
+        "lightning-pinn-plateau/version_25_metrics.csv",
+        "S1.5",
+        849,
+        "flat since step 849",
+        "a fall of 1% in the second half",
+    ),
     ("lightning-pinn-spike/version_18_metrics.csv", "D2.1", 16149, "126", "step 16149"),
-    ("parameter-golf-baseline/train.log", "S1.2", 2, "16.88 at step 2", "by step 4"),
+    ("parameter-golf-baseline/train.log", "S1.2", 2, "16.9 at step 2", "again at step 4"),
 ]
 
 

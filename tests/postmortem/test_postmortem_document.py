@@ -359,7 +359,7 @@ def test_a_fault_that_says_it_more_sharply_is_no_contradiction(tmp_path: Path) -
         incident(tmp_path, 200, incident=account, replay=raised, **tests)
         document = document_of(tmp_path, source)
         assert document.root.cause == "walk-fault"
-        assert document.root.sentence.startswith("A label is outside of the classes")
+        assert document.root.sentence.startswith("A label is outside the classes")
         assert "labels from 0 to classes - 1" in document.remedies[0].change
 
 

@@ -94,7 +94,7 @@ def test_what_preflight_and_the_run_show_is_said_once_with_both(tmp_path: Path) 
     report = steadyrun.check(tmp_path / "run")
     (found,) = [asked for asked in report.walk.path if asked.question.code == "A3.1"]
     assert found is report.headline
-    assert "Preflight, before the run: the graph of the loss shows a softmax" in found.answer.message
+    assert "Preflight, before the run: The graph of the loss has a softmax" in found.answer.message
     assert "Seen in" in found.answer.message
     headline = report.to_dict()["headline"]
     assert (headline["source"], headline["also"]["source"]) == ("record", "preflight")
