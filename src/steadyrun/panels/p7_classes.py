@@ -72,5 +72,5 @@ def _summary(run: Signals) -> str:
     low, high = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
     if low == high:
         return f"The loss of {low} ends at {shown(ends[low])}."
-    gap = f" ({percent(ends[high] / ends[low] - 1)} higher)" if ends[low] > 0 else ""
-    return f"Loss at the end: lowest {shown(ends[low])} ({low}), highest {shown(ends[high])} ({high}){gap}."
+    gap = f", {percent(ends[high] / ends[low] - 1)} higher" if ends[low] > 0 else ""
+    return f"Loss at the end: lowest {shown(ends[low])} ({low}), highest {shown(ends[high])} ({high}{gap})."

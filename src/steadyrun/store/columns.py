@@ -132,9 +132,7 @@ def _numbers(schema: pa.Schema, path: Path, dropped: list[Dropped]) -> tuple[str
         raise ValueError(f"it lacks a column of numbers {STEP!r} or {TIME!r}")
     if other := [name for name in counts if name not in numeric]:
         named = ", ".join(repr(name[:60]) for name in other[:5])
-        dropped.append(
-            Dropped(path.name, f"not numbers, or a duplicate name: {named}", len(other), "columns")
-        )
+        dropped.append(Dropped(path.name, f"not numbers, or a duplicate name: {named}", len(other), "columns"))
     return tuple(name for name in counts if name in numeric)
 
 
