@@ -73,7 +73,7 @@ def test_a_spike_without_any_proof_has_no_cause(tmp_path: Path) -> None:
     assert top(document) == "unusual-batch"
     assert any("run.watch the loss_fn" in step for step in document.root.would_decide)
     assert not any("steadyrun trial" in step for step in document.root.would_decide)
-    assert "No replay was made" in markdown(document, "x.json", None)
+    assert "The incident was not replayed" in markdown(document, "x.json", None)
     assert document.case.moment.peak == 200
     symptom = {shown_symptom.key: shown_symptom for shown_symptom in document.symptoms}
     assert symptom["peak_loss"].value == 5.0
