@@ -59,7 +59,7 @@ def show(form: str, judged: list[Judged], given: str) -> None:
         lines.append(f"  {each.run.number:{digits}}  {name:{names}}  {_steps(each):{steps}}  {_sentence(each)}")
     out("\n".join(lines) + "\n")
     number = worst(judged).run.number
-    say(f"For the report of run {number}: {as_typed('steadyrun')} check {shlex.quote(given)} --run {number}")
+    say(f"One of them: {as_typed('steadyrun')} check {shlex.quote(given)} --run {number}")
 
 
 def _summary(judged: list[Judged]) -> str:
