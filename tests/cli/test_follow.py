@@ -168,4 +168,4 @@ def test_the_manifest_lost_means_no_end_is_seen(start: Any) -> None:
     follower = follow(start, "--json")
     assert next_report(follower)["state"] == "unknown"
     assert follower.stderr is not None
-    assert "its end will not be seen" in follower.stderr.readline()
+    assert "the end of the run will go unnoticed" in follower.stderr.readline()

@@ -251,7 +251,7 @@ def test_check_of_what_is_no_log() -> None:
 def test_commands_that_want_a_run_say_how_to_make_one(command: str) -> None:
     result = typed(command, "train.log")
     assert result.exit_code == 2
-    assert "if it is a log, make a run of it first: " in result.stderr
+    assert "if it is a log, import it first: " in result.stderr
     assert "import train.log" in result.stderr
 
 
@@ -327,8 +327,8 @@ def test_a_score_can_be_named() -> None:
     (["binary.log"], "--format"),
     (["names.csv"], "--map loss=NAME"),
     (["folder"], "folder is not a run directory, and no file in it is recognised as a log"),
-    (["run", "--map", "loss=x"], "are for logs of other tools"),
-    (["run", "--format", "csv", "--follow"], "are for logs of other tools"),
+    (["run", "--map", "loss=x"], "apply only to logs of other tools"),
+    (["run", "--format", "csv", "--follow"], "apply only to logs of other tools"),
 ])  # fmt: skip
 def test_check_advises_options_that_it_has(given: list[str], said: str) -> None:
     Path("binary.log").write_bytes(bytes(range(256)) * 40)

@@ -102,7 +102,7 @@ def test_comparing(browser: TestClient) -> None:
     data = browser.get("/api/compare?run=a&run=b").json()
     assert data["ended"] is True
     names = {panel["number"]: [trace["name"] for trace in panel["figure"]["data"]] for panel in data["panels"]}
-    lines = {1: "train", 2: "as used", 3: "gradient norm"}
+    lines = {1: "train", 2: "recorded", 3: "gradient norm"}
     assert names == {number: [f"a: {line}", f"b: {line}"] for number, line in lines.items()}
     colours = [trace["line"]["color"] for trace in data["panels"][0]["figure"]["data"]]
     assert len(set(colours)) == 2

@@ -1,4 +1,4 @@
-"""What the compare page shows of some runs that are followed."""
+"""The data of the compare page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steadyrun.store.layout import ENDED
 
 
 class ComparePage:
-    """The runs, in the order in which they were named."""
+    """The runs, in the given order."""
 
     def __init__(self, runs: Sequence[RunPlace], followed: Sequence[tuple[Watch, Board]]) -> None:
         if not 2 <= len(runs) <= MOST:
@@ -36,7 +36,7 @@ class ComparePage:
         return pages.compare_page(self._runs, self._panels(), self._parts(), query)
 
     def data(self) -> str:
-        """Everything there is to show now, as JSON; `ended` says that nothing more is to be expected."""
+        """The current content as JSON; `ended` means that nothing will change."""
         drawn = [panel for panel in self._panels() if not panel.missing]
         return dumps(
             {
@@ -52,7 +52,7 @@ class ComparePage:
     def panel(self, number: int, first: float, last: float) -> str:
         """One panel over some of the steps."""
         if number not in COMPARED:
-            raise UsageError(f"Panel {number} is not compared.")
+            raise UsageError(f"Panel {number} cannot be compared.")
         of_runs = [watch.panel(number, first, last) for watch in self._watches]
         return dumps(self._drawn(self._overlaid(number, of_runs)))
 

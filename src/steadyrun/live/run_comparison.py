@@ -1,4 +1,4 @@
-"""Two or more runs on the same panels, one colour each, and what differs in their configurations."""
+"""Two or more runs on the same panels, one colour each, and the differences of their configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steadyrun.panels.panel import Line, Panel
 from steadyrun.report.phrases import one_line
 from steadyrun.store.jsonio import jsonable
 
-MOST = 7  # runs: there are no more colours that one can tell apart
+MOST = 7  # runs: the number of distinguishable colours
 COMPARED = {1: p1_loss, 2: p2_rate, 3: p3_gradient, 7: p7_classes}
 _PARTS = ("config", "inferred", "versions", "git", "hardware")
 _NAMES = {"config": "declared"}
@@ -23,7 +23,7 @@ _LONGEST = 60  # characters of a value
 
 @dataclass(frozen=True)
 class SettingDifference:
-    """A setting that is not the same in all runs; "" where a run does not have it."""
+    """A setting that differs between runs; "" if a run does not have it."""
 
     part: str
     name: str
@@ -31,19 +31,19 @@ class SettingDifference:
 
 
 def overlaid(number: int, of_runs: Mapping[str, Panel]) -> Panel:
-    """One panel with the lines of several runs; rules, bands and marks belong to one run alone and are left out."""
+    """One panel with the lines of several runs, without rules, bands and marks, which belong to a single run."""
     lines = [
         replace(line, name=f"{short(run)}: {line.name}", kin=run, role="main")
         for run, panel in of_runs.items()
         for line in _chosen(number, panel, of_runs)
     ]
     first = next(iter(of_runs.values()))
-    missing = "" if lines else "record it in the runs, or compare runs that have it in common"
+    missing = "" if lines else "record it in all runs, or compare runs that have it"
     return Panel(number, first.key, first.title, first.subject, first.left, tuple(lines), missing=missing)
 
 
 def _chosen(number: int, panel: Panel, of_runs: Mapping[str, Panel]) -> Iterator[Line]:
-    """The lines to compare: recorded ones, and of classes those that more than one run has."""
+    """The recorded lines to compare; of classes only those that several runs have."""
     everywhere = [{line.name for line in other.lines} for other in of_runs.values()]
     smoothed = {line.name for line in panel.lines if line.role == "faint"}
     for line in panel.lines:
@@ -53,7 +53,7 @@ def _chosen(number: int, panel: Panel, of_runs: Mapping[str, Panel]) -> Iterator
 
 
 def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[SettingDifference]:
-    """What is not the same in the manifests of all runs: declared first, then inferred, then where they ran."""
+    """The differences between the manifests: declared, then inferred, then the environment."""
     rows = []
     for part in _PARTS:
         settings = [_flat(manifest.get(part)) for manifest in manifests.values()]
@@ -67,7 +67,7 @@ def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[SettingDiffe
 
 
 def _flat(value: Any, before: str = "") -> dict[str, str]:
-    """Nested settings by their dotted names, as short JSON."""
+    """Nested settings by dotted names, as short JSON."""
     if isinstance(value, dict):
         flat: dict[str, str] = {}
         for key, item in value.items():

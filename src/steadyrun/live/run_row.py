@@ -1,4 +1,4 @@
-"""A run as one row of the list: how it stands, its last loss, a small line, its verdict."""
+"""A run as one row of the list: state, last loss, sparkline, verdict."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from steadyrun.store.discover import RunPlace
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees.walker import Changes
 
-WIDTH, HEIGHT = 120, 24  # of the small line
+WIDTH, HEIGHT = 120, 24  # of the sparkline
 _POINTS = 80
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The last values of a run as numbers, and when the last of them was measured; None where there is none."""
+    """The last values of a run, and the time of the latest; None if missing."""
 
     loss: float | None = None
     val_loss: float | None = None
@@ -33,7 +33,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class RunRow:
-    """What the list says of a run; `verdict` and `line` are "" until they are known."""
+    """One row of the list; `verdict` and `line` are "" until known."""
 
     key: str
     name: str
@@ -45,21 +45,21 @@ class RunRow:
     ends_badly: bool = False
     verdict: str = ""
     leaf: str = ""
-    figures: Figures | None = field(default=None, compare=False)  # read only where someone asks for metrics
+    figures: Figures | None = field(default=None, compare=False)  # read only if metrics are requested
 
     def to_dict(self) -> dict[str, Any]:
-        """What the pages get."""
+        """The row as JSON for the pages."""
         return {name: value for name, value in asdict(self).items() if name != "figures"}
 
 
 def first(run: RunPlace) -> RunRow:
-    """What the manifest alone says."""
+    """The row from the manifest alone."""
     view = open_run(run.path)
     return RunRow(run.key, run.name, one_line(view.state), started(view.manifest))
 
 
 def detailed(run: RunPlace, measured: bool = False) -> RunRow:
-    """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
+    """The row with all that can be read quickly; the verdict only if the run recorded one."""
     view = open_run(run.path).as_of_now()
     row = first(run)
     loss = view.series("loss") if "loss" in view.names() else None
@@ -87,14 +87,14 @@ def _figures(view: RunReader) -> Figures:
 
 
 def walked(run: RunPlace, row: RunRow, changes: Changes) -> RunRow:
-    """The row with the verdict of a walk."""
+    """The row with the verdict of a check."""
     report = check_with(run.path, changes)
     leaf = "" if report.headline is None else report.headline.question.code
     return replace(row, verdict=report.verdict, leaf=one_line(leaf))
 
 
 def small_line(series: Series) -> str:
-    """The finite points of a series as the points of an SVG line, on a log scale where all are positive."""
+    """The finite points of a series as SVG points, on a log scale if all are positive."""
     finite = np.isfinite(series.values)
     steps, values = series.steps[finite], series.values[finite]
     if len(values) < 2:

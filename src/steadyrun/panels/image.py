@@ -1,4 +1,4 @@
-"""All seven panels as one image, drawn with matplotlib: for a report, a chat, a terminal without a browser."""
+"""All seven panels as one image, drawn with matplotlib, for reports and chats."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _FREE = {
     4: "upper left",
     5: "upper left",
     6: "upper right",
-}  # where a legend covers least; else at the lower left
+}  # where a legend covers least; the default is the lower left
 _FAR = 1e150  # no axis reaches further
 _SHORT, _LONG = 2.2, 50  # decades
 _PLACES = ((0, slice(0, 2)), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1))  # as on the page: panel 1 is wide
 
 
 def save(board: Board, target: Path, only: int | None = None) -> None:
-    """Write a PNG file; a clear error where matplotlib is not installed."""
+    """Write a PNG file; an error if matplotlib is not installed."""
     target.write_bytes(png(board, only))
 
 
@@ -39,10 +39,10 @@ def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
 
 
 def encoded(figure: Any, dpi: int = 110) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """A figure as PNG bytes."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font does not have
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
@@ -66,7 +66,7 @@ def _one(board: Board, number: int) -> Any:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure; a clear error where matplotlib is not installed."""
+    """An empty figure; an error if matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def draw(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
         side.set(color=colour, linestyle=style, linewidth=width)
     axes.tick_params(which="both", labelsize=7)
     if panel.missing:
-        axes.text(0.5, 0.5, wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
+        axes.text(0.5, 0.5, wrapped(f"Not recorded. To record it: {panel.missing}.", 50, 5), **_middle(axes))
         axes.set(xticks=[], yticks=[])
         return
     _fill(axes, panel, span)
@@ -180,11 +180,11 @@ def _middle(axes: Any) -> dict[str, Any]:
 
 
 def _tex(label: str) -> str:
-    """A legend's label, in which matplotlib would read mathematics between dollars."""
+    """A legend label with escaped dollar signs, which matplotlib would read as mathematics."""
     return label.replace("$", r"\$")
 
 
 def wrapped(text: str, width: int, most: int) -> str:
-    """Text in at most so many lines."""
+    """Text in at most a number of lines."""
     lines = textwrap.wrap(text, width) or [""]
     return "\n".join(lines[:most]) + ("…" if len(lines) > most else "")

@@ -1,4 +1,4 @@
-"""The dashboard in a notebook: plotly figures, and a cell output that stays small."""
+"""The dashboard in a notebook: plotly figures, and a small cell output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | None = None) -> Dashboard:
     """The seven panels of a run directory and its verdict.
 
-    `thresholds` changes limits by their full name, as in `steadyrun.check`.
+    `thresholds` sets limits by their full name, as in `steadyrun.check`.
     """
     from steadyrun.report.limits import changes
 
@@ -29,10 +29,10 @@ def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | 
 
 
 class Dashboard:
-    """A run's dashboard. `.figures` are seven plotly figures, `.board` is all of it as data.
+    """A run's dashboard. `.figures` are seven plotly figures, `.board` is the dashboard as data.
 
-    As a cell's output it is small: the verdict, the captions and, with matplotlib, one image. Interactive figures
-    bring plotly's script into the notebook; they appear only when asked for: `run.dashboard().figures[0]`.
+    The cell output is small: the verdict, the captions and, with matplotlib, one image. Interactive figures add
+    plotly's script to the notebook, so they appear only on request: `run.dashboard().figures[0]`.
     """
 
     def __init__(self, board: Board) -> None:
@@ -47,7 +47,7 @@ class Dashboard:
         return [figure(panel, self.board.span, echo, titled=True) for panel in self.board.panels]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the whole dashboard as one HTML file, as `steadyrun dashboard` does."""
+        """Write the whole dashboard to one HTML file, as `steadyrun dashboard` does."""
         from steadyrun.panels.dashboard_page import page
         from steadyrun.store.jsonio import replace_file
 
@@ -66,7 +66,7 @@ class Dashboard:
             for panel in self.board.panels
         )
         head = f"<p><strong>{escape(self.board.headline)}</strong> <code>{escape(self.board.run)}</code></p>"
-        hint = "<p>Interactive: <code>.figures[0]</code> and so on, or <code>.save('page.html')</code></p>"
+        hint = "<p>Interactive: <code>.figures[0]</code> to <code>[6]</code>, or <code>.save('page.html')</code></p>"
         return f"<div>{head}{self._image()}<table>{rows}</table>{self._trial()}{hint}</div>"
 
     def _trial(self) -> str:

@@ -1,4 +1,4 @@
-"""Panel 7: which classes of examples does the model learn?"""
+"""Panel 7: does the model learn all classes of examples?"""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from steadyrun.report.report import Report
 from steadyrun.signals.overview import smoothed
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.verb_classes import are_named
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
-_WINDOW = 20  # steps over which the loss of one moment is averaged
-_FEW = 3  # classes, which are smoothed
+_WINDOW = 20  # steps that the loss is averaged over
+_FEW = 3  # classes: with more, lines are not smoothed
 _SPAN = 50  # steps
 _ENOUGH = 100  # points
-HOW = 'name classes of examples and give their losses: run.step(loss, class_losses={"short": …, "long": …})'
+HOW = 'give the losses of classes of examples: run.step(loss, class_losses={"short": …, "long": …})'
 _ASKS = "Does the model learn all classes of examples?"
-_ASKS_OF_FORMS = "Is the model learning the pattern, or memorising individual forms?"
+_ASKS_OF_FORMS = "Does the model learn the pattern, or memorise individual forms?"
 
 
 def build(run: Signals, report: Report) -> Panel:
@@ -49,7 +49,7 @@ def _kin(of_class: Drawn, addition: str = "") -> Drawn:
 
 
 def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
-    """The classes are told apart by their averages: single batches have few examples of each."""
+    """The classes as moving averages: single batches have few examples of each."""
     names = {short(name.removeprefix("class_loss/")): name for name in run.matching("class_loss/*")}
     for line in lines:
         if line.shape == "step" or line.total < _ENOUGH or line.name not in names:
@@ -61,7 +61,7 @@ def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
 
 
 def _summary(run: Signals) -> str:
-    """The classes at the end of the run: where a loss is recorded at every step, the mean of the last ones."""
+    """The classes at the end of the run; the mean of the last losses if they are recorded at every step."""
     pattern = "class_loss/*" if run.matching("class_loss/*") else "val_class_loss/*"
     points = {name: run.maybe(name) for name in run.matching(pattern)}
     window = _WINDOW if pattern == "class_loss/*" else 1
@@ -72,5 +72,5 @@ def _summary(run: Signals) -> str:
     low, high = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
     if low == high:
         return f"The loss of {low} ends at {shown(ends[low])}."
-    gap = f", {ends[high] / ends[low] - 1:.0%} above" if ends[low] > 0 else ""
-    return f"Lowest at last: {low} with {shown(ends[low])}; highest: {high} with {shown(ends[high])}{gap}."
+    gap = f", {percent(ends[high] / ends[low] - 1)} higher" if ends[low] > 0 else ""
+    return f"Loss at the end: lowest {shown(ends[low])} ({low}), highest {shown(ends[high])} ({high}{gap})."

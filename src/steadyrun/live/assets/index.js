@@ -1,4 +1,4 @@
-/* The list of runs. Names and messages are only ever set as text. */
+/* The list of runs. Names and messages are always set as text. */
 (function () {
   "use strict";
 
@@ -157,7 +157,7 @@
     source = new EventSource(`${eventsAddress}?since=${encodeURIComponent(id)}`);
     source.onopen = () => say("● live", "good");
     source.onerror = () => {
-      say("✗ not connected, trying again", "bad");
+      say("✗ not connected, retrying", "bad");
       if (source.readyState === EventSource.CLOSED) setTimeout(begin, 3000);
     };
     source.addEventListener("rows", (event) => {

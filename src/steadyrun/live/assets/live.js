@@ -16,7 +16,7 @@
     link.className = `link ${kind || ""}`;
   }
 
-  /* Plotly writes into what it is given. */
+  /* Plotly modifies its arguments. */
   function copied(figure) {
     return { data: figure.data.map((trace) => Object.assign({}, trace)), layout: structuredClone(figure.layout) };
   }
@@ -59,7 +59,7 @@
     paint();
   }
 
-  /* Of a part that has changed, only the elements that have changed: plots, focus and what is open stay. */
+  /* Replace only the changed elements of a part: plots, focus and open elements stay. */
   function replacePart(name, html) {
     const place = name === "reading" ? document.querySelector(".reading") : document.getElementById(name);
     const parsed = new DOMParser().parseFromString(html, "text/html").body;
@@ -91,7 +91,7 @@
     place.replaceChildren(...now.childNodes);
   }
 
-  /* What the reader opened, pressed or switched off. */
+  /* Restore what the reader opened, pressed or switched off. */
   function keepChoices(old, now) {
     const both = (selector, key) => {
       const known = new Map([...within(old, selector)].map((element) => [key(element), element]));
@@ -144,7 +144,7 @@
     source = new EventSource(`${eventsAddress}?since=${encodeURIComponent(id)}`);
     source.onopen = connected;
     source.onerror = () => {
-      say("✗ not connected, trying again", "bad");
+      say("✗ not connected, retrying", "bad");
       if (source.readyState === EventSource.CLOSED) setTimeout(begin, 3000);
     };
     source.addEventListener("patch", (event) => {

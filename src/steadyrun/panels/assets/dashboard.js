@@ -1,4 +1,4 @@
-/* Draws the panels from the JSON block `#data`, links their x axes, and zooms to what a finding cites.
+/* Draws the panels from the JSON block `#data`, links their x axes, and zooms to the steps of a finding.
    Everything shown comes from plotly figures made in Python; nothing here builds HTML from strings. */
 (function () {
   "use strict";
@@ -10,7 +10,7 @@
   const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
   const state = { span: [0, 1], plots: new Map(), busy: false, window: null };
 
-  /* numpy arrays arrive as base64; typed arrays are what plotly works with anyway. */
+  /* numpy arrays arrive as base64; plotly works with typed arrays. */
   function decoded(value) {
     if (!value || typeof value.bdata !== "string") return value;
     const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
@@ -58,7 +58,7 @@
     const hidden = new Set((place.data || []).filter((trace) => trace.visible === "legendonly").map((trace) => trace.legendgroup));
     for (const trace of figure.data) if (hidden.has(trace.legendgroup)) trace.visible = "legendonly";
     const { xaxis, yaxis } = figure.layout;
-    /* Small plots that share their axes stay as they are. */
+    /* Small plots that share their axes do not zoom. */
     const still = Boolean(xaxis.fixedrange);
     state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null, still });
     if (known && state.window && !still) keepAxes(place.layout, figure.layout);
@@ -80,7 +80,7 @@
     zoom(change["xaxis.range[0]"], change["xaxis.range[1]"], origin);
   }
 
-  /* All panels show the steps from `first` to `last`; their y axes fit what is seen there. */
+  /* All panels show the steps from `first` to `last`; their y axes fit the visible lines. */
   function zoom(first, last, origin) {
     state.busy = true;
     state.window = [first, last];
@@ -105,7 +105,7 @@
     return change;
   }
 
-  /* As `log_ticks` in figure.py. */
+  /* As `log_ticks` in plotly_figure.py. */
   function logTicks(decades) {
     if (decades > 2.2) return Math.ceil(decades / 5);
     return decades > 0.5 ? "D2" : null;
@@ -151,7 +151,7 @@
     tell();
   }
 
-  /* A served page has finer data for the steps that are looked at: null is all of them. */
+  /* A served page has finer data for the visible steps: null means all steps. */
   function tell() {
     document.dispatchEvent(new CustomEvent("steadyrun:window", { detail: state.window }));
   }
@@ -191,7 +191,7 @@
     }
   }
 
-  /* Paper is narrower than the window, and it is not known how narrow before it is too late: sizes that fit A4 and letter. */
+  /* Paper is narrower than the window, and its width is unknown before printing: sizes that fit A4 and letter. */
   function forPaper() {
     const alone = state.plots.size === 1;
     for (const place of state.plots.keys()) {
@@ -234,7 +234,7 @@
     document.documentElement.dataset.drawn = "yes";
   }
 
-  /* A served page draws again with new data: steadyrun.draw(payload). Zoom and hidden lines stay as they are. */
+  /* A served page draws again with new data: steadyrun.draw(payload). Zoom and hidden lines stay. */
   window.steadyrun = { draw, zoom, reset, decode, window: () => state.window };
   start();
 })();
