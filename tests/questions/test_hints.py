@@ -48,7 +48,7 @@ def record(path: Path, *, watch: bool, val: bool, val_batches: bool, batch: bool
 
 def hints(path: Path) -> Iterator[str]:
     """Everything that `check --all --json` says to somebody who asks what to do."""
-    report = document(steadyrun.check(path, all=True))
+    report = document(steadyrun.check(path, everything=True))
     yield from (entry["how_to_record"] for entry in report["not_asked"])
     yield from (entry["message"] for entry in report["walk"])
     yield from (entry["message"] for entry in report["notes"])

@@ -135,7 +135,7 @@ def trial(
     if commits is not None:
         _print(found.to_dict(), found.lines(whole=verbose), as_json)
         raise typer.Exit(130 if found.interrupted else found.exit_code)
-    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(whole=verbose), *fixed], as_json)
+    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(everything=verbose), *fixed], as_json)
     if run is not None:
         say(f"kept with the run: {as_typed('steadyrun')} check {shlex.quote(run)}")
     raise typer.Exit(130 if result.interrupted else result.exit_code)

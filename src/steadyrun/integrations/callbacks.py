@@ -28,9 +28,10 @@ def sorted_out(options: Mapping[str, object]) -> tuple[Options, Options]:
     """The options of `record` and those of `watch`; an error for any other."""
     of_record = set(inspect.signature(record).parameters) - _OURS
     of_watch = set(inspect.signature(Run.watch).parameters) - _THEIRS
+    known = sorted(of_record | of_watch)
     for name in options:
-        if name not in of_record | of_watch:
-            raise UsageError(f"SteadyrunCallback: no option {name!r}; there are {sorted(of_record | of_watch)}")
+        if name not in known:
+            raise UsageError(f"SteadyrunCallback has no option {name!r}; it takes {', '.join(known)}")
     recorded = {name: value for name, value in options.items() if name in of_record}
     return recorded, {name: value for name, value in options.items() if name in of_watch}
 

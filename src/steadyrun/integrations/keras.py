@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steadyrun.integrations.callbacks import Intent, folder_of, sorted_out
+from steadyrun.integrations.callbacks import Intent, Options, folder_of, sorted_out
 from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.problems import Problems
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 try:
@@ -30,29 +31,31 @@ except ImportError as problem:
         "KERAS_BACKEND to 'torch' or 'jax'"
     ) from problem
 
-_OF_WATCH = {"monitor", "on_fault"}
+_OF_WATCH = {"monitor", "on_fault", "on_suspect"}
 
 
 class SteadyrunCallback(keras.callbacks.Callback):
-    """Records every `model.fit` that it is given to.
+    """Keras callback that records every `model.fit` it is given to.
 
-    `path` is the run directory; a new training beside an old one gets a number (`my-run-2`), one whose optimizer has
-    stepped before, or that begins at an `initial_epoch`, goes on where it was. `config` adds to what the compiled model
-    declares, and wins over it. Other options are those of `steadyrun.record`, `monitor` and `on_fault`.
+    `path` is the run directory. A new training gets a numbered folder beside an old one (`my-run-2`); a training whose
+    optimizer has stepped before, or that begins at an `initial_epoch`, continues the last run. `config` overrides what
+    the compiled model declares. Other options are those of `steadyrun.record`, and `monitor`, `on_fault` and
+    `on_suspect` of `run.watch`. `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `model.fit` raises `steadyrun.FaultFound`.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **record_options: Any
+        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
         super().__init__()
         self.run: Run | None = None
         self._path = Path(path)
         self._config = check_config(config)
-        watched = {name: record_options.pop(name) for name in _OF_WATCH & set(record_options)}
-        self._monitored, self._on_fault = watched.get("monitor", True), watched.get("on_fault")
-        self._options, _ = sorted_out(record_options)
+        watched = {name: options.pop(name) for name in _OF_WATCH & set(options)}
+        self._monitored = watched.pop("monitor", True)
+        self._when_found: Options = watched
+        self._options, _ = sorted_out(options)
         self._problems = Problems(_no_event)
         self._cadence = Cadence()
         self._epoch = 0
@@ -132,7 +135,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
             if rates is not None:
                 self.run.infer(expected_lr=rates)
         if self._monitored:
-            self.run.monitor(self._on_fault)
+            self.run.monitor(**self._when_found)
 
     def _number(self) -> int:
         """The step that the coming batch belongs to."""

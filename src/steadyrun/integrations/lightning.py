@@ -24,7 +24,8 @@ from steadyrun.integrations.lightning_base import Callback, FittingTrainer, val_
 from steadyrun.integrations.lightning_logger import SteadyrunLogger
 from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.probes.problems import Problems
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 if TYPE_CHECKING:
@@ -176,13 +177,13 @@ _TRAIN_BYTES = 256 * 2**20  # of micro-batches that wait for their step
 
 
 class SteadyrunCallback(Callback):
-    """Records every `trainer.fit`.
+    """Lightning callback that records every `trainer.fit`.
 
     `path` is the run directory; left out, it is that of a `SteadyrunLogger` of the same Trainer, else a folder
-    `steadyrun` in the Trainer's `log_dir`. A new training beside an old one gets a number (`my-run-2`), one that
-    resumes from a checkpoint goes on where it was. `config` adds to what Trainer and module declare, and wins over it.
+    `steadyrun` in the Trainer's `log_dir`. A new training gets a numbered folder beside an old one (`my-run-2`); one
+    that resumes from a checkpoint continues the last run. `config` overrides what Trainer and module declare.
     `val_loss` names the metric that is the validation loss. All other options are those of `steadyrun.record`
-    (`every=`, `flush_seconds=`, ...) and `run.watch` (`on_fault=`, `blocks=`, ...).
+    (`every=`, `flush_seconds=`, …) and `run.watch` (`on_fault=`, `blocks=`, …). `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `trainer.fit` raises `steadyrun.FaultFound`.
     """
@@ -193,14 +194,14 @@ class SteadyrunCallback(Callback):
         *,
         config: Mapping[str, Any] | None = None,
         val_loss: str | None = None,
-        **record_options: Any,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.run: Run | None = None
         self._path = None if path is None else Path(path)
         self._config = check_config(config)
         self._val_loss = val_loss
-        self._record_options, self._watch_options = sorted_out(record_options)
+        self._record_options, self._watch_options = sorted_out(options)
         self._problems = Problems(_no_event)
         self._recorded = 0  # steps of the training that goes on
         self._loaded: int | None = None  # the same, as a checkpoint tells
@@ -225,7 +226,7 @@ class SteadyrunCallback(Callback):
                     logger.attach(self)
 
     def on_train_start(self, trainer: FittingTrainer, module: FittedModule) -> None:
-        """Everything is built and, on a resume, loaded: begin to record. A dry run with `fast_dev_run` is none."""
+        """Everything is built and, on a resume, loaded: begin to record, except for a `fast_dev_run`."""
         self._end(None)
         log_dir = trainer.log_dir  # asks every rank
         if trainer.fast_dev_run:
@@ -251,7 +252,7 @@ class SteadyrunCallback(Callback):
         )
 
     def on_train_batch_start(self, trainer: FittingTrainer, _module: object, _batch: object, _number: int) -> None:
-        """What came between two batches is over: tell of checkpoints that were saved there."""
+        """Record the checkpoints that were saved between two batches."""
         self._tell_of_checkpoints(trainer)
         self._differentiated = []
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.integrations.lightning_base import Logger, log, rank_zero_only, val_loss_among
+from steadyrun.recording.declared_config import check_config
 from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
@@ -29,16 +30,19 @@ _MOST_WAITING = 1000
 
 
 class SteadyrunLogger(Logger):
-    """Keeps what a module logs in the run directory `path`: `Trainer(logger=SteadyrunLogger("experiments/my-run"))`.
+    """Lightning logger that records what a module logs: `Trainer(logger=SteadyrunLogger("experiments/my-run"))`.
 
-    Beside a `SteadyrunCallback` it writes into the callback's run. Alone it records no more than what is logged, at the
-    steps at which Lightning logs (`log_every_n_steps`): the questions that need gradients cannot be answered then.
+    `path` is the run directory; `config` and all other options are those of `steadyrun.record`. Beside a
+    `SteadyrunCallback` it writes into the callback's run. Alone it records only what is logged, at the steps at which
+    Lightning logs (`log_every_n_steps`): checks that need gradients cannot be answered then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], **record_options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.path = Path(path)
-        self._options = record_options
+        self._config, self._options = check_config(config), options
         self._run: Run | None = None
         self._callback: SteadyrunCallback | None = None
         self._hparams: dict[str, object] = {}
@@ -119,7 +123,7 @@ class SteadyrunLogger(Logger):
     def _alone(self, metrics: dict[str, object], step: int | None) -> None:
         if self._run is None:
             config = {"framework": "lightning", **({"hparams": self._hparams} if self._hparams else {})}
-            self._run = record(self.path, config, **self._options)
+            self._run = record(self.path, {**config, **self._config}, **self._options)
         loss = next((name for name in _TRAIN_LOSSES if name in metrics), None)
         val = val_loss_among(metrics)
         rates = [name for name in metrics if name.startswith("lr-")]  # what LearningRateMonitor logs

@@ -4,9 +4,9 @@
 
     Trainer(..., callbacks=[SteadyrunCallback("experiments/my-run")]).train()
 
-A callback is told neither the loss nor the batch. So it looks for the Trainer that calls it, and stands at three of its
-methods while it trains: `training_step` (loss and inputs of a micro-batch), `prediction_step` (inputs of a validation)
-and `train` (how it ends). What passes there is looked at and handed on as it is.
+The Trainer gives a callback neither the loss nor the batch. So it finds the Trainer that calls it and wraps three of
+its methods while it trains: `training_step` (loss and inputs of a micro-batch), `prediction_step` (inputs of a
+validation) and `train` (how it ends). Arguments and results pass through unchanged.
 """
 
 # ruff: noqa: ARG002  callbacks have the arguments that the Trainer calls them with
@@ -21,7 +21,8 @@ from typing import Any
 from steadyrun.errors import FaultFound
 from steadyrun.integrations.callbacks import Options, folder_of, innermost, sorted_out
 from steadyrun.integrations.trainer import TrainerArguments, TrainerProgress, TrainerView, declared, trainer_of
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 try:
@@ -37,12 +38,12 @@ Metrics = dict[str, object]
 
 
 class SteadyrunCallback(TrainerCallback):
-    """Records every training of the Trainer that it is given to.
+    """Hugging Face callback that records every training of its Trainer.
 
-    `path` is the run directory, `<output_dir>/steadyrun` if it is left out; a new training beside an old one gets a
-    number (`my-run-2`), one that resumes from a checkpoint goes on where it was. `config` adds to what the training
-    arguments and the model declare, and wins over it. All other options are those of `steadyrun.record` (`every=`,
-    `flush_seconds=`, ...) and `run.watch` (`on_fault=`, `blocks=`, `loss_fn=`, ...).
+    `path` is the run directory, `<output_dir>/steadyrun` if left out. A new training gets a numbered folder beside an
+    old one (`my-run-2`); one that resumes from a checkpoint continues the last run. `config` overrides what the
+    training arguments and the model declare. All other options are those of `steadyrun.record` (`every=`,
+    `flush_seconds=`, …) and `run.watch` (`on_fault=`, `blocks=`, `loss_fn=`, …). `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `trainer.train()` raises `steadyrun.FaultFound`.
     """

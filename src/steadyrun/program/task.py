@@ -36,14 +36,13 @@ class TrainsAtImport(BaseException):
 
 @dataclass
 class Task:
-    """One training program: its objects, its loss, and (where it is not the plain one) its step.
+    """Training program for preflight, replay and trial: its objects, its loss and optionally its step.
 
-    `loss_fn(model, batch)` gives the loss of one batch. `train_step(task, batch)` is one whole optimizer step as the
-    program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
-    step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
-    iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
-    number of the step being executed; whoever executes it sets it. `val_loader`, `tokenizer` and `config` (as of
-    `steadyrun.record`) tell preflight more.
+    `loss_fn(model, batch)` returns the loss of one batch. `optimizer` may be a list. `train_step(task, batch)` is one
+    whole optimizer step as the program writes it (autocast, accumulation, unscale, clip, schedule) and returns the
+    undivided loss; an accumulated step gets the list of its micro-batches. Without it the step follows the recorded
+    order. `loader` yields batches in the order of training. `val_loader`, `tokenizer` and `config` (as in
+    `steadyrun.record`) let preflight test more. `step` is set to the number of the step being executed.
     """
 
     model: nn.Module

@@ -100,22 +100,22 @@ class Attachment:
             if loaders:
                 self._writer.save_manifest(loaders=loaders)
 
-    def try_before(self, watched: Watched, preflight: bool | Sequence[Any], loader: Any, on_fault: Any) -> None:
-        """Preflight, where it is asked for; raises what ends the run."""
+    def try_before(self, watched: Watched, preflight: Any, loader: Any, on_fault: Any) -> None:
+        """Preflight, if it is asked for; raises what ends the run."""
         if preflight is False:
             self.detach_probes()
             return
 
-        from steadyrun.recording.preflight_in_run import preflight_run, wanted
+        from steadyrun.recording.preflight_in_run import arguments, preflight_run
 
         stop: FaultFound | None = None
-        batches = wanted(preflight, watched.loss_fn, loader)
+        given = arguments(preflight, watched.loss_fn, loader)
         self.detach_probes()
-        if batches is None:
+        if given is None:
             return
         with self._problems.contained("preflight", "failed"):
             objects = vars(watched) | {"config": self._config}
-            stop = preflight_run(self._writer, objects, batches, on_fault, self._steps.next)
+            stop = preflight_run(self._writer, objects, given, on_fault, self._steps.next)
         if stop is not None:
             raise stop
 

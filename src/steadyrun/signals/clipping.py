@@ -71,12 +71,12 @@ def suggest_clip(
     quantile: float = _QUANTILE,
     window: int = _WINDOW,
 ) -> float:
-    """A clip threshold for a run like this one: a high quantile of its own gradient norms before an incident.
+    """Suggest a clip threshold: a high quantile of the run's own gradient norms before an incident.
 
-    The norms are those before clipping, of the last `window` recorded steps before step `before` (without it: before
-    the gravest incident that the run has noted, or its end). With the default one ordinary step in ten is clipped, and
-    a step that stands out by far is cut down to what is ordinary. Where it lies above the threshold that the run has,
-    the run clips most of its steps already, and lowering the threshold is not what it needs.
+    The norms are those before clipping, of the last `window` recorded steps before step `before` (by default before the
+    gravest incident of the run, or its end). With the default `quantile` of 0.9 it clips one ordinary step in ten and
+    reduces an outlier to the ordinary size. If the suggestion is above the run's current threshold, the run already
+    clips most of its steps, and a lower threshold will not help.
     """
     if not 0 < quantile <= 1:
         raise UsageError(f"quantile must lie above 0 and not above 1, not {quantile!r}")

@@ -32,6 +32,9 @@ _SHAPES: dict[str, Callable[[Floats], Floats]] = {
     "constant": np.ones_like,
 }
 
+SCHEDULES = tuple(_SHAPES)
+"""The schedules that a config may declare."""
+
 # "linear warmup" says nothing of what comes after it, so it is none of these.
 _SPELLINGS = {
     "cosine": "cosine",
