@@ -1,8 +1,8 @@
 """The Hugging Face Trainer, recorded by a callback: one line. Stops at the first certain fault.
 
-    pip install "steadyrun[transformers]"
-    python hugging_face.py                                  # healthy
-    python hugging_face.py experiments/too-high --lr 3      # a learning rate that breaks it
+pip install "steadyrun[transformers]"
+python hugging_face.py                                  # healthy
+python hugging_face.py experiments/too-high --lr 3      # a learning rate that breaks it
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """A JAX loop with optax, recorded by what it hands over; torch is not needed.
 
-    pip install "steadyrun[jax]"
-    python jax_loop.py                                  # healthy
-    python jax_loop.py experiments/too-high --lr 30     # a learning rate that breaks it
+pip install "steadyrun[jax]"
+python jax_loop.py                                  # healthy
+python jax_loop.py experiments/too-high --lr 30     # a learning rate that breaks it
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """A LightningModule, recorded by a callback: one line.
 
-    pip install "steadyrun[lightning]"
-    python lightning_module.py                                  # healthy
-    python lightning_module.py experiments/too-high --lr 30     # a learning rate that breaks it
+pip install "steadyrun[lightning]"
+python lightning_module.py                                  # healthy
+python lightning_module.py experiments/too-high --lr 30     # a learning rate that breaks it
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """A PyTorch loop of your own, recorded and checked.
 
-    python plain_loop.py                                   # healthy
-    python plain_loop.py experiments/too-high --lr 30      # a learning rate that breaks it
-    steadyrun dashboard experiments/too-high --open
+python plain_loop.py                                   # healthy
+python plain_loop.py experiments/too-high --lr 30      # a learning rate that breaks it
+steadyrun dashboard experiments/too-high --open
 """
 
 import argparse
