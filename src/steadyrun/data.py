@@ -224,7 +224,7 @@ def _examples(tokens: Any, count: int | None) -> list[Ints]:
     """The token ids of every example as flat arrays."""
     if callable(tokens):
         if count is None:
-            raise UsageError("tokens is a function: say with count= how many examples there are")
+            raise UsageError("tokens is a function: give the number of examples as count=")
         examples: Any = (tokens(number) for number in range(count))
     elif count is not None and count != len(tokens):
         raise UsageError(f"count is {count}, and tokens has {len(tokens)} examples")

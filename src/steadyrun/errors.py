@@ -7,7 +7,7 @@
     └── RunDirectoryError       a run directory that cannot be read or written
         └── NewerSchemaError    written by a newer steadyrun than this one
 
-All but the first are also `ValueError`s. A message says what was wrong, where, and what to do next.
+All but the first are also `ValueError`s. A message states what is wrong, where, and what to do next.
 """
 
 from steadyrun.records import Found

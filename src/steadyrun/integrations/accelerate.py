@@ -34,7 +34,7 @@ try:
 except ImportError as problem:
     raise ImportError("SteadyrunTracker needs accelerate: pip install 'steadyrun[accelerate]'") from problem
 
-# What scripts call the numbers that steadyrun knows by one name.
+# Names that scripts use for series with a fixed name.
 _ROLES = {
     "loss": "loss",
     "train_loss": "loss",
@@ -129,7 +129,7 @@ class SteadyrunTracker(GeneralTracker):
 
 
 def _by_role(values: Mapping[str, object]) -> dict[str, object]:
-    """Numbers by steadyrun's names; the first of two that mean the same, and nothing that is no number."""
+    """Numbers under steadyrun's names; the first of two that mean the same. Everything else is left out."""
     numbers: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, bool) or not (isinstance(value, int | float) or _is_one_number(value)):

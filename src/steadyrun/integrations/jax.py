@@ -108,7 +108,7 @@ class JaxRun:
             series |= {} if rate is None else {"lr/0": rate}
         try:
             self.run.step(loss, batch=_plain(batch), class_losses=class_losses, step=step)
-        finally:  # it raises where a fault stops the run
+        finally:  # it raises if a fault stops the run
             if series:
                 self.run.log(before, **series)
 
@@ -244,7 +244,7 @@ def _states(state: object) -> list[Any]:
 
 
 def _plain(batch: object) -> object:
-    """A batch for its hash, as numpy arrays; None where reading one would wait for a device."""
+    """A batch for its hash, as numpy arrays; None if reading it would wait for a device."""
     leaves = [leaf for leaf in jax.tree_util.tree_leaves(batch) if isinstance(leaf, jax.Array)]
     if any(not leaf.is_ready() or any(device.platform != "cpu" for device in leaf.devices()) for leaf in leaves):
         return None

@@ -64,24 +64,24 @@ class SteadyrunCallback(keras.callbacks.Callback):
         self._offset = 0  # between the steps of the training and those that the optimizer counts
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """A training begins; at which step is known when its first batch comes."""
+        """Prepare a training; its first step is known when the first batch arrives."""
         self._end(RuntimeError("model.fit ended with an exception"))  # the one before, if it has not ended
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """Keras forgets the mean loss of the epoch before."""
+        """Reset the running mean of the loss, as Keras does."""
         self._epoch = epoch
         if self._view is not None:
             self._view.forget_mean()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """What the coming step begins with: its learning rate, and at sampled steps the weights."""
+        """Read the learning rate before the step and, at sampled steps, the weights."""
         if self._view is None:
             self._begin()
         with self._problems.contained("batch"):
             self._view.before(sampled="blocks" in self._cadence.due(self._number()))
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """A batch is over; with accumulation the step ends with the last of its batches."""
+        """Record the step; with accumulation, after the last of its batches."""
         if self.run is None:
             return
         number: int = self._number()
@@ -100,12 +100,12 @@ class SteadyrunCallback(keras.callbacks.Callback):
             self.run.step(loss, step=number)
         except BaseException as stopped:
             self._log(number, series)
-            self._end(stopped)  # Keras tells no callback of an exception
+            self._end(stopped)  # Keras does not inform callbacks of an exception
             raise
         self._log(number, series)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """A validation, where there was one, and the metrics of the epoch."""
+        """Record the validation, if there was one, and the metrics of the epoch."""
         if self.run is None or not logs:
             return
         with self._problems.contained("metrics of the epoch"):
@@ -114,7 +114,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
             self.run.log(epoch=epoch, **{name: value for name, value in logs.items() if "loss" not in name})
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """The training is over."""
+        """End the run."""
         self._end(None)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -156,4 +156,4 @@ class SteadyrunCallback(keras.callbacks.Callback):
 
 
 def _no_event(_kind: str, **_fields: object) -> None:
-    """A problem of the callback itself is said once on stderr."""
+    """A problem of the callback itself is printed once on stderr."""

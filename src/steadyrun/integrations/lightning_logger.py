@@ -1,4 +1,4 @@
-"""A logger for Lightning: what a module logs with `self.log`, its hyperparameters, its checkpoints."""
+"""A logger for Lightning: records what a module logs with `self.log`, its hyperparameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SteadyrunLogger(Logger):
 
     @property
     def run(self) -> Run | None:
-        """The run that is being recorded."""
+        """The run being recorded."""
         return self._run if self._callback is None else self._callback.run
 
     @property
@@ -79,13 +79,13 @@ class SteadyrunLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: object, *_args: object, **_more: object) -> None:
-        """Hyperparameters go into the run's config; the callback reads them off the module itself."""
+        """Add hyperparameters to the run's config; the callback reads them from the module itself."""
         hparams = vars(params) if isinstance(params, Namespace) else params
         self._hparams |= dict(hparams) if isinstance(hparams, Mapping) else {}
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, object], step: int | None = None) -> None:
-        """What was logged at a step. What a test logs is no part of the training."""
+        """Record what was logged at a step; metrics of a test are left out."""
         names = [name for name in metrics if name != "epoch"]
         if all(name.startswith("test") for name in names):
             return
@@ -95,13 +95,13 @@ class SteadyrunLogger(Logger):
             self._alone(dict(metrics), step)
 
     def after_save_checkpoint(self, checkpoint_callback: object) -> None:
-        """A checkpoint was saved; the callback tells of it itself."""
+        """Record a saved checkpoint, unless the callback does so."""
         if self._callback is None and self._run is not None:
             self._run.checkpoint(getattr(checkpoint_callback, "_last_checkpoint_saved", None) or None)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """The training (or a test) is over."""
+        """End the run after a training or a test."""
         self._ended, self._waiting = True, []
         if self._run is not None:
             failure = sys.exc_info()[1] if status == "failed" else None

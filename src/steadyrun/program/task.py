@@ -1,4 +1,4 @@
-"""The task: what replay, preflight and an exported script share with the user's own training program."""
+"""The task: the user's training program as preflight, replay, trial and an exported script execute it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
 
 
 class TrainsAtImport(BaseException):
-    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
+    """Raised if importing a program starts to train. Not an `Exception`: its loop may catch those."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ def load_factory(name: str, given_as: str = "--factory") -> Factory:
 
 
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
-    """Call a factory, with the run's configuration where it takes an argument."""
+    """Call a factory, with the run's config if it takes an argument."""
     try:
         task = factory(dict(config)) if takes_config(factory) and not _has_own_config(factory, config) else factory()
     except SystemExit as left:
@@ -91,7 +91,7 @@ def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the fac
 
 
 def takes_config(factory: Factory) -> bool:
-    """Whether a factory wants the configuration: its first argument has no default, or None or a dict for one."""
+    """Whether a factory takes the config: its first argument has no default, or None or a dict."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -108,7 +108,7 @@ def _has_own_config(factory: Factory, config: Mapping[str, Any]) -> bool:
 
 
 def _imported(source: str, name: str, given_as: str) -> Any:
-    """The user's module; an error that says what it does at import, if that is more than to define things."""
+    """The user's module; a clear error if importing it trains or exits."""
 
     try:
         with _only_imported():
@@ -159,7 +159,7 @@ def _from_file(path: Path, name: str, given_as: str) -> Any:
     """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
-        raise UsageError(f"{given_as} names {path}, and there is no such file")
+        raise UsageError(f"{given_as} names {path}, but that file does not exist")
     if (folder := str(file.parent)) not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -183,7 +183,7 @@ def _as_module(file: Path, function: str) -> str:
 
 
 def _described(problem: Exception) -> str:
-    """An exception of the user's code, and where it came from."""
+    """An exception of the user's code, with its file and line."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
     hint = f"; {_PASSING}" if "argv" in (last.line or "") else ""
     return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno}){hint}"
@@ -197,7 +197,7 @@ def _where(problem: BaseException) -> str:
 
 
 def _exited(left: SystemExit) -> str:
-    """How user code ended the process, as it does where it rejects its command line, and what to do."""
+    """How user code ended the process, for example by rejecting its command line, and what to do."""
     how = f"with the message {left.code!r}" if isinstance(left.code, str) else f"with status {left.code or 0}"
     given = shlex.join(sys.argv[1:]) or "none"
     return f"exited {how} (its arguments: {given}; what it printed is above): {_PASSING}"

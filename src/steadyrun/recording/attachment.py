@@ -1,4 +1,4 @@
-"""The program that a run watches: its probes, its capture, and how one of its moments is executed again."""
+"""The program that a run watches: its probes, its capture, and the replay of its incidents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FRAMES = 8
 
 
 def describe_loader(loader: Any) -> dict[str, Any] | None:
-    """What a torch DataLoader says of itself; None for anything else."""
+    """Describe a torch DataLoader; None for anything else."""
     utils = sys.modules.get("torch.utils.data")
     if utils is None or not isinstance(loader, utils.DataLoader):
         return None
@@ -94,7 +94,7 @@ class Attachment:
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def look_for_loaders(self, frame: FrameType) -> None:
-        """Keep what the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        """Record whether the loop's data loaders shuffle, and how many batches an epoch has."""
         with self._problems.contained("data loaders"):
             loaders = _loaders_near(frame)
             if loaders:
@@ -180,8 +180,8 @@ class Attachment:
             return
         self._writer.event("incident", self._steps.last, cause="asked", why=why, replayable=False)
         say(
-            "the incident is noted, but nothing is captured: give run.watch a loss_fn; where it has one, the "
-            "run's not-recorded events say why"
+            "the incident is noted, but nothing is captured: give run.watch a loss_fn; if it has a loss_fn, the "
+            "run's not-recorded events give the reason"
         )
 
     def roll_back(self, before: int | None) -> Rollback:

@@ -112,7 +112,7 @@ def _check_flush(steps: int, seconds: float) -> None:
 
 
 def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
-    """The last step of the run in `root`, None where there is none yet."""
+    """The last step of the run in `root`, None if it does not hold a run yet."""
     if not (root / MANIFEST).exists():
         return None
     manifest = read_manifest(root)
@@ -137,7 +137,7 @@ def _close_earlier(root: Path, rank: int) -> None:
 
 
 def own_rank() -> int:
-    """This process's rank: as torch.distributed knows it, else as the launcher says in the environment."""
+    """This process's rank: from torch.distributed, else from the launcher's environment variables."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())

@@ -366,7 +366,7 @@ class Run:
             self._attachment.watcher.prepare(self._attachment.turn)
 
     def _numbered(self, call: str, step: Any, otherwise: int) -> int | None:
-        """The number of a step; None where what was given is none, and then that row alone is left out."""
+        """The number of a step; None if what was given is not a number, and then only that row is left out."""
         if step is None:
             return otherwise
         try:
