@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import steadyrun
-from steadyrun.recording.declared_config import NAMES, config_notes
+from steadyrun.recording.declared_config import DECLARED
+from steadyrun.signals.config_names import NAMES, config_notes
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,10 @@ def test_a_near_miss_is_answered_with_the_known_name(config: dict[str, Any], nea
     (note,) = config_notes(config)
     assert note.nearest == nearest
     assert f"use {nearest!r}" in note.why
+
+
+def test_what_is_checked_is_compared() -> None:
+    assert set(DECLARED) < set(NAMES)
 
 
 def test_a_dtype_is_never_guessed() -> None:
@@ -104,3 +109,22 @@ def test_notes_change_no_verdict(tmp_path: Path) -> None:
 def test_a_wrong_type_of_a_known_name_is_an_error_before_training(tmp_path: Path) -> None:
     with pytest.raises(steadyrun.UsageError, match=r"clip must be a number, not '1\.0'"):
         steadyrun.record(tmp_path / "run", config={"clip": "1.0"})
+
+
+def test_preflight_notes_it_and_a_run_with_preflight_notes_it_once(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = [(torch.randn(8, 4), torch.randint(0, 3, (8,))) for _ in range(4)]
+
+    def loss_fn(model: Any, batch: Any) -> Any:
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    config = {"num_classes": 3, "warmup": 100}
+    before = steadyrun.preflight(model, optimizer, loss_fn, batches, config=config, only=["A3.1"])
+    assert [asked.question.code for asked in before.walk.path] == ["A3.1", "N1.1"]
+    assert "'warmup' is not compared, use 'warmup_steps'" in str(before)
+    with steadyrun.record(tmp_path / "run", config=config) as run:
+        run.watch(model, optimizer, loss_fn=loss_fn, preflight=batches)
+    codes = [asked.question.code for asked in steadyrun.check(tmp_path / "run").walk.path]
+    assert codes.count("N1.1") == 1

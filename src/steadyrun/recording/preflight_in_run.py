@@ -12,6 +12,7 @@ from steadyrun.errors import FaultFound, UsageError
 from steadyrun.preflight.batch_draw import can_be_drawn_from
 from steadyrun.probes.problems import say
 from steadyrun.records import Found
+from steadyrun.report.config_answers import is_about_config
 from steadyrun.report.kept_answers import as_data
 from steadyrun.report.preflight import preflight
 from steadyrun.report.report import Report
@@ -68,9 +69,8 @@ def preflight_run(
     began = time.perf_counter()
     report = preflight(**objects, **given)
     seconds = time.perf_counter() - began
-    writer.save_manifest(
-        preflight=jsonable({"verdict": report.verdict, "walk": [as_data(a) for a in report.walk.path]})
-    )
+    walk = [as_data(asked) for asked in report.walk.path if not is_about_config(asked)]  # the run has its own note
+    writer.save_manifest(preflight=jsonable({"verdict": report.verdict, "walk": walk}))
     headline = report.headline
     writer.event(
         "preflight", step, verdict=report.verdict, headline=None if headline is None else headline.question.code

@@ -12,6 +12,7 @@ from steadyrun.errors import UsageError
 from steadyrun.program.task import Task
 from steadyrun.questions.aliases import ALIASES, codes_of, within
 from steadyrun.renamed_arguments import renamed
+from steadyrun.report.config_answers import noted_before
 from steadyrun.report.limits import changes, hint
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
@@ -87,6 +88,7 @@ def run(
         resumed=None if resumed is None else open_run(resumed),
         progress=on_probe or (lambda _done, _all, _name: None),
     )
+    walked = replace(walked, path=(*walked.path, *noted_before(task.config)))
     return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
 
 
