@@ -149,7 +149,7 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
     ("words", "says"),
     [
         (["nowhere:task"], "no module named 'nowhere'"),
-        (["nowhere.py:task"], "names nowhere.py, but that file does not exist"),
+        (["nowhere.py:task"], "names nowhere.py, and there is no such file"),
         (["program.py"], "must look like module:function"),
         (["program.py:tusk"], "has no function 'tusk'"),
         (["program.py:raises"], "raised KeyError: 'data' (program.py:"),

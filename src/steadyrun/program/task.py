@@ -159,7 +159,7 @@ def _from_file(path: Path, name: str, given_as: str) -> Any:
     """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
-        raise UsageError(f"{given_as} names {path}, but that file does not exist")
+        raise UsageError(f"{given_as} names {path}, and there is no such file")
     if (folder := str(file.parent)) not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(file.stem, file)
