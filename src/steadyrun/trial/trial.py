@@ -1,4 +1,4 @@
-"""`steadyrun.trial`: train short twins of a program, one change at a time, and decide what is wrong with it."""
+"""`steadyrun.trial`: train short twins of a program, each with one change, and decide what is wrong."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from steadyrun.trial.result import Trial
 BUDGET = 300.0  # seconds
 
 OnTwin = Callable[[int, int, str, str], None]
-"""Called with the number of ended twins, of all that are planned so far, what runs, and what is known so far."""
+"""Called with the numbers of finished and planned twins, the current twin, and the likely cause so far."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks of a trial."""
+    """The user's options of a trial."""
 
     only: tuple[str, ...] = ()  # names or groups of factors
     vary: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -61,7 +61,7 @@ def trial(
     """
     wanted = Wanted(tuple(only), _values(vary), seeds, steps, float(budget))
     if wanted.budget <= 0:
-        raise UsageError("the budget must be more than 0 seconds")
+        raise UsageError("the budget must be above 0 seconds")
     folder = None if run is None else Path(run).expanduser()
     settings = _config_of(folder) | dict(config or {})
     place = None if checkpoint is None else _place(folder, checkpoint)
@@ -77,7 +77,7 @@ def trial(
 
 
 def _require_same_model(folder: Path, result: Trial) -> None:
-    """A trial of another program is not kept with the run."""
+    """Refuse to save a trial of another model with the run."""
     from steadyrun.store.reader import open_run
 
     weights = open_run(folder).manifest.get("initial_weights")
@@ -85,7 +85,9 @@ def _require_same_model(folder: Path, result: Trial) -> None:
         {str(each.get("name")) for each in weights if isinstance(each, dict)} if isinstance(weights, list) else set()
     )
     if names and result.parameters and not names & set(result.parameters):
-        raise UsageError(f"{folder} is a run of another model: none of its parameters is one of {result.program}'s")
+        raise UsageError(
+            f"{folder} is a run of another model: it shares no parameter with {result.program}; give another run"
+        )
 
 
 def _values(vary: Mapping[str, Sequence[Any]] | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -101,5 +103,5 @@ def _config_of(folder: Path | None) -> dict[str, Any]:
 
 def _place(folder: Path | None, step: int) -> tuple[str, int]:
     if folder is None:
-        raise UsageError("a checkpoint is that of an incident of a run: give the run as well")
+        raise UsageError("a checkpoint belongs to a run's incident; also give the run")
     return str(folder.resolve()), step
