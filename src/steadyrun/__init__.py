@@ -1,4 +1,4 @@
-"""steadyrun records a training run and tells what went wrong with it.
+"""steadyrun records a training run, finds out why it went wrong, and shows what to change.
 
 with steadyrun.record("experiments/my-run", config=config) as run:
     run.watch(model, optimizer, scheduler=scheduler)

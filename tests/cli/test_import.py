@@ -278,13 +278,13 @@ def test_an_imported_run_works_everywhere() -> None:
 
 
 def test_import_log_in_python(tmp_path: Path) -> None:
-    run = steadyrun.import_log("metrics.csv", "run", map={"loss": "train/ce"}, config={"vocab_size": 55})
+    run = steadyrun.import_log("metrics.csv", "run", mapping={"loss": "train/ce"}, config={"vocab_size": 55})
     assert run.manifest["config"] == {"vocab_size": 55}
     assert len(run.series("loss")) == len(CURVE)
     with pytest.raises(steadyrun.errors.LogError, match="give one of them"):
-        steadyrun.import_log(tmp_path, "both", map={"loss": "train/ce"})
+        steadyrun.import_log(tmp_path, "both", mapping={"loss": "train/ce"})
     with pytest.raises(steadyrun.errors.LogError, match="no such role"):
-        steadyrun.import_log("metrics.csv", "again", map={"los": "train/ce"})
+        steadyrun.import_log("metrics.csv", "again", mapping={"los": "train/ce"})
     with pytest.raises(steadyrun.errors.LogError, match="is there already"):
         steadyrun.import_log("train.log", "run")
     shutil.rmtree("run")
@@ -310,7 +310,7 @@ def test_a_score_can_be_named() -> None:
     without = typed("check", "plain.csv")
     assert (without.exit_code, "--map score=NAME" in without.stdout) == (3, True)
     assert typed("check", "plain.csv", "--map", "score=own").exit_code == 0
-    run = steadyrun.import_log("game.csv", "run", map={"score": "own"})
+    run = steadyrun.import_log("game.csv", "run", mapping={"score": "own"})
     assert run.series("score").values[-1] == pytest.approx(199 % 7 + 199 / 5)
     assert set(run.names()) == {"score", "logged/score"}
     shutil.rmtree("run")

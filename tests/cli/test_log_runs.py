@@ -114,7 +114,7 @@ def test_python_chooses_a_run() -> None:
     with pytest.raises(LogError, match=r"holds 3 runs: 1 \(steps 0 to 199\), 2 .*run=N"):
         steadyrun.import_log("train.log", "run")
     assert not Path("run").exists()
-    assert len(steadyrun.import_log("train.log", "run", run=3).series("loss")) == 120
+    assert len(steadyrun.import_log("train.log", "run", number=3).series("loss")) == 120
 
 
 def test_a_log_of_a_folder_that_cannot_be_read_is_listed() -> None:

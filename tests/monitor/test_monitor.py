@@ -63,13 +63,13 @@ def told(root: Path, kind: str = "fault") -> list[str]:
 
 
 def offline(root: Path) -> list[str]:
-    walk = steadyrun.check(root, all=True).walk
+    walk = steadyrun.check(root, everything=True).walk
     return [asked.question.code for asked in walk.path if asked.answer.kind == FAULT]
 
 
 def agrees(root: Path) -> None:
     """The last word of the monitor is that of the check, and every fault it told of is one."""
-    report = steadyrun.check(root, all=True)
+    report = steadyrun.check(root, everything=True)
     [last] = steadyrun.open_run(root).events("verdict")
     assert last.fields["verdict"] == report.verdict
     assert last.fields["leaf"] == (report.leaf.question.code if report.leaf else None)

@@ -29,7 +29,7 @@ def recorded(path: Path, *names: str) -> Path:
 @pytest.mark.parametrize("names", [(), ("short", "long")])
 def test_other_runs_hear_nothing_of_verb_forms(tmp_path: Path, names: tuple[str, ...]) -> None:
     folder = recorded(tmp_path / "run", *names)
-    report = steadyrun.check(folder, all=True)
+    report = steadyrun.check(folder, everything=True)
     text = "\n".join([str(report), markdown(report), report._repr_html_()])
     assert not WORDS.search(text)
     board = board_of(folder)

@@ -113,11 +113,11 @@ def _time(began: float) -> str | None:
 _SHORTENED = ("not_asked", "notes", "damage", "consequences", "walk", "beside")  # cut in this order
 
 
-def check(root: Root, run: str, all: bool = False, question: str = "", after: str = "") -> Answer:
+def check(root: Root, run: str, everything: bool = False, question: str = "", after: str = "") -> Answer:
     """The report of a run; with `after` compared with an earlier run, both checked past their first fault."""
     location, old = find(root, run), find(root, after) if after else None
     asked = _codes(question)
-    report = _walk(location, all or old is not None)
+    report = _walk(location, everything or old is not None)
     comparison = None if old is None else compare(report, _walk(old, True))
     whole = document(report, comparison) | {"run": name_of(location)}
     if old is not None:

@@ -130,7 +130,7 @@ def _tried(
             deep=deep,
             only=only,
             thresholds=thresholds,
-            progress=lambda done, total, name: progress.update(bar, completed=done, total=total, description=name),
+            on_probe=lambda done, total, name: progress.update(bar, completed=done, total=total, description=name),
         )
 
 

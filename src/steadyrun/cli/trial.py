@@ -134,9 +134,9 @@ def trial(
             else:
                 found = _bisected(named, commits, given, steps, seeds, seconds, on, arguments)
     if commits is not None:
-        _print(found.to_dict(), found.lines(whole=verbose), as_json)
+        _print(found.to_dict(), found.lines(everything=verbose), as_json)
         raise typer.Exit(130 if found.interrupted else found.exit_code)
-    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(whole=verbose), *fixed], as_json)
+    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(everything=verbose), *fixed], as_json)
     if run is not None:
         say(f"the result is saved with the run; see: {as_typed('steadyrun')} check {shlex.quote(run)}")
     raise typer.Exit(130 if result.interrupted else result.exit_code)

@@ -18,6 +18,7 @@ from steadyrun.panels import (
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
 from steadyrun.questions.form import GRADES
+from steadyrun.renamed_arguments import renamed
 from steadyrun.report import phrases
 from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
@@ -119,16 +120,21 @@ def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:
 # `steadyrun.open_run`: a run directory for users, with its panels.
 
 
-def open_run(path: str | os.PathLike[str]) -> RunView:
-    """Open a run directory for reading; a `RunDirectoryError` if it is not one."""
-    return RunView(run_folder(path))
+@renamed(path="run")
+def open_run(run: str | os.PathLike[str]) -> RunView:
+    """Open a run directory for reading: its series, events, manifest and dashboard."""
+    return RunView(run_folder(run))
 
 
 class RunView(RunReader):
-    """A run directory. Every call reads the current files."""
+    """The contents of a run directory. Every call reads the files as they are now.
+
+    `series(name)` returns a `steadyrun.Series`, `names()` the recorded names, `events(kind)` a list of
+    `steadyrun.Event`, `manifest` the config and the environment, `state` such as "running" or "finished".
+    """
 
     def dashboard(self) -> Dashboard:
-        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
+        """Build the seven panels and the verdict, as `steadyrun.dashboard` does."""
         from steadyrun.panels.notebook import dashboard
 
         return dashboard(self.root)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | None = None) -> Dashboard:
-    """The seven panels of a run directory and its verdict.
+    """Build the dashboard of a run: seven panels and the verdict, shown by a notebook.
 
-    `thresholds` sets limits by their full name, as in `steadyrun.check`.
+    `run` is a run directory. `thresholds` changes limits by their full name, as in `steadyrun.check`.
     """
     from steadyrun.report.limits import changes
 
@@ -29,10 +29,10 @@ def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | 
 
 
 class Dashboard:
-    """A run's dashboard. `.figures` are seven plotly figures, `.board` is the dashboard as data.
+    """Dashboard of a run: `.figures` are seven plotly figures, `.board` is all of it as data.
 
-    The cell output is small: the verdict, the captions and, with matplotlib, one image. Interactive figures add
-    plotly's script to the notebook, so they appear only on request: `run.dashboard().figures[0]`.
+    A notebook shows the verdict, the captions and, with matplotlib, one image. An interactive figure adds plotly's
+    script to the notebook, so ask for it: `steadyrun.dashboard(run).figures[0]`.
     """
 
     def __init__(self, board: Board) -> None:
@@ -40,14 +40,14 @@ class Dashboard:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """The panels as plotly figures, in their order."""
+        """Panels as plotly figures, in their order."""
         from steadyrun.panels.plotly_figure import figure
 
         echo = self.board.leaf.step if self.board.leaf else None
         return [figure(panel, self.board.span, echo, titled=True) for panel in self.board.panels]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the whole dashboard to one HTML file, as `steadyrun dashboard` does."""
+        """Write the dashboard to `path` as one HTML file, as `steadyrun dashboard` does; returns the path."""
         from steadyrun.panels.dashboard_page import page
         from steadyrun.store.jsonio import replace_file
 

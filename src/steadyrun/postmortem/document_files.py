@@ -181,9 +181,10 @@ def postmortem(
     out: str | os.PathLike[str] | None = None,
     picture: bool = True,
 ) -> Written:
-    """Write the post-mortem of a run, as `steadyrun postmortem` does, and return its files.
+    """Write the post-mortem of an incident, as `steadyrun postmortem` does, and return its files.
 
-    `step` chooses an incident; the default is the most severe. `out` is a folder or a name that ends in .md.
+    `step` chooses an incident of the run, by default the gravest. `out` is a folder or a file name that ends in .md, by
+    default the folder `postmortems` of the run. `picture=False` leaves out the image of the panels.
     """
     return save(write(run, step), None if out is None else Path(out), picture=picture)
 

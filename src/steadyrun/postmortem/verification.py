@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Verification:
-    """The results of all expectations of a document for one run."""
+    """Result of checking a run against a post-mortem: a verdict per expectation."""
 
     document: str
     run: str
@@ -49,7 +49,11 @@ class Verification:
 
 
 def verify(document: str | os.PathLike[str], run: str | os.PathLike[str]) -> Verification:
-    """Check a run against section 6 of a post-mortem, given as its .json or its .md."""
+    """Check a fixed run against section 6 of a post-mortem, as `steadyrun verify` does.
+
+    `document` is the post-mortem's .json or .md file, `run` the directory of the new run. The result has a `verdict`
+    ("pass", "fail" or "cannot-tell") and an `exit_code`.
+    """
     expected = read_expectations(Path(document).expanduser())
     signals, report = examined(run, limits.changes({}, Path.cwd()), go_on=True)
     return Verification(str(document), str(run), tuple(hold(expectation, signals, report) for expectation in expected))

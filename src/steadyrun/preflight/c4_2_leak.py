@@ -21,7 +21,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.labelled_examples import hashes
 
     if not bench.val_batches:
-        raise MissingSignal("val_batches", "preflight has no validation batches", "give preflight val_batches")
+        raise MissingSignal(
+            "val_batches", "preflight has no validation batches", "give preflight the validation loader"
+        )
     pad = bench.token("pad_id")
     trained, held_out = hashes(bench.batches, pad), hashes(bench.val_batches, pad)
     if not trained or not held_out:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Replay:
-    """The result of a replay. `folder` is a run directory with the measurements of every step."""
+    """Result of a replay: print it, or call `explain()` to find the cause by experiment.
+
+    `folder` holds the measurements of every step, as a run directory. `first_bad` is the first step with a non-finite
+    loss or parameter, `culprit` the operation responsible for it, `proof` how the replay compares with the record.
+    """
 
     incident: Incident
     session: Session
@@ -55,7 +59,7 @@ class Replay:
         return "\n".join(as_lines(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/replay.md)."""
+        """Convert to the documented JSON form (docs/replay.md)."""
         from steadyrun.replay.rendering import as_json
 
         return as_json(self)
@@ -63,13 +67,17 @@ class Replay:
     def explain(
         self, *, everything: bool = False, isolating: bool = False, jobs: int = 1, on_row: OnRow | None = None
     ) -> Why:
-        """Find the cause by experiment: one change at a time, until the cause is decided (or `everything`)."""
+        """Find the cause by experiment: one change at a time, until the cause is decided.
+
+        `everything=True` tries all changes. `isolating=True` also searches the smallest part of the batch that shows
+        the incident. `jobs` is the number of processes. `on_row` is called after each change.
+        """
         from steadyrun.replay.experiments import explain_incident
 
         return explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
 
     def export(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write the smallest script and data that reproduce the incident without steadyrun; return messages."""
+        """Write a script and data to `folder` that show the incident without steadyrun; returns what was written."""
         from steadyrun.replay.export import export
 
         return export(self, Path(folder).expanduser())

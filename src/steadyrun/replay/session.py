@@ -176,8 +176,7 @@ def replay_live(
 
     The objects must not have hooks.
     """
-    from steadyrun.replay.incident import choose, readable_incidents
-    from steadyrun.replay.investigation import investigate
+    from steadyrun.replay.incident import readable_incidents
 
     model, optimizers, scheduler, scaler, loss_fn = (None,) * 5 if program is None else program()
     if model is None or not optimizers or loss_fn is None:
@@ -190,6 +189,14 @@ def replay_live(
         say(f"run.replay: {path} has no incident to replay yet; run.incident(why) captures one")
         return None
     task = Task(model, optimizers if len(optimizers) > 1 else optimizers[0], loss_fn, scheduler, scaler, train_step)
+    return replay_task(path, task, step, record, **options)
+
+
+def replay_task(path: Path, task: Task, step: int | None, record: Record, **options: Any) -> Replay:
+    """Replay an incident of the run at `path` with the objects of a task, which are as before afterwards."""
+    from steadyrun.replay.incident import choose
+    from steadyrun.replay.investigation import investigate
+
     threads = torch.get_num_threads()
     with untouched(task):
         try:

@@ -71,12 +71,12 @@ def suggest_clip(
     quantile: float = _QUANTILE,
     window: int = _WINDOW,
 ) -> float:
-    """Suggest a clip threshold for a run like this: a high quantile of its gradient norms before an incident.
+    """Suggest a clip threshold: a high quantile of the run's own gradient norms before an incident.
 
-    The norms are those before clipping, of the last `window` recorded steps before step `before` (by default: before
-    the gravest recorded incident, or the end of the run). With the default quantile, one ordinary step in ten is
-    clipped, and an outlier is reduced to an ordinary size. If the suggestion is above the run's own threshold, the run
-    already clips most of its steps, and a lower threshold will not help.
+    The norms are those before clipping, of the last `window` recorded steps before step `before` (by default before the
+    gravest incident of the run, or its end). With the default `quantile` of 0.9 it clips one ordinary step in ten and
+    reduces an outlier to the ordinary size. If the suggestion is above the run's current threshold, the run already
+    clips most of its steps, and a lower threshold will not help.
     """
     if not 0 < quantile <= 1:
         raise UsageError(f"quantile is {quantile!r}; set it above 0 and at most to 1")

@@ -32,6 +32,9 @@ _SHAPES: dict[str, Callable[[Floats], Floats]] = {
     "constant": np.ones_like,
 }
 
+SCHEDULES = tuple(_SHAPES)
+"""The schedules that a config may declare."""
+
 # "linear warmup" does not define what follows the warmup, so it is not listed.
 _SPELLINGS = {
     "cosine": "cosine",

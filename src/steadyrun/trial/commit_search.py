@@ -120,16 +120,16 @@ class CommitSearch:
     def __repr__(self) -> str:
         return f"<steadyrun search of {counted(self.commits, 'commit')} of {self.program!r}, {self.kind}>"
 
-    def lines(self, *, whole: bool = False) -> list[str]:
-        """The answer, the tried commits with their losses, and the diff; `whole` shows the whole diff."""
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """The answer, the commits that were tried with their losses, the diff; `everything` shows all of the diff."""
         head = "✗ found" if self.kind == FOUND else "? undecided"
         lines = [f"{head}: {self.message}"]
         lines += [f"  to decide: {self.more}."] if self.more else []
-        lines += self._candidates(whole) if self.kind != FOUND and self.candidates else []
+        lines += self._candidates(everything) if self.kind != FOUND and self.candidates else []
         lines += ["", self._tried()]
         lines += [_line(each) for each in self.tried]
         lines += [f"  {note}" for note in self.notes]
-        return lines + self._diff(whole)
+        return lines + self._diff(everything)
 
     def _tried(self) -> str:
         stopped = ", stopped with Ctrl-C" if self.interrupted else ""

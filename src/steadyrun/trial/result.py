@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from steadyrun.renamed_arguments import renamed
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
 from steadyrun.text import counted, shown
@@ -33,7 +34,7 @@ _DIFFERENCES = (0.05, 0.02, 0.01)  # fractions of the mean loss, for which the s
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of a trial. Printing it shows the verdict and the table."""
+    """Result of a trial: print it for the verdict and the table of twins."""
 
     program: str
     config: Mapping[str, Any]
@@ -84,7 +85,7 @@ class Trial:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/trial.md)."""
+        """Convert to the documented JSON form (docs/trial.md)."""
         verdict = self.verdict
         return {
             "schema": SCHEMA,
@@ -136,20 +137,21 @@ class Trial:
     def __repr__(self) -> str:
         return f"<steadyrun trial of {self.program!r}, {self.verdict.kind}>"
 
-    def lines(self, *, whole: bool = False) -> list[str]:
-        """The answer, its evidence and the table; `whole` shows every row and why changes do not apply."""
+    @renamed(whole="everything")
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """Lay out the answer, its evidence and the table; `everything` adds every row and what was not varied."""
         verdict, count = self.verdict, sum(len(curves) for curves in self.table.curves.values())
         head = f"{_HEADS[verdict.kind]}: {verdict.message}"
         lines = [f"{self.program}: {counted(count, 'twin')} of {counted(self.steps, 'step')} in {self._took()}", head]
         lines += [f"  fix: {verdict.fix}"] if verdict.fix else []
         lines += [f"  to decide: {verdict.more}."] if verdict.more else []
         lines += self._noise_lines() if self.asks_about_noise else []
-        lines += ["", *self._table(whole)]
+        lines += ["", *self._table(everything)]
         if self.untried:
             words = "; ".join(self.table.factor(name).words for name in self.untried)
             lines.append(f"not tried within the budget: {words} (give a larger --budget)")
         if self.not_varied:
-            lines += self._left_out(whole)
+            lines += self._left_out(everything)
         return lines
 
     def _took(self) -> str:

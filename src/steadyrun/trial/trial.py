@@ -48,13 +48,16 @@ def trial(
     """Train short twins of a program from the same start, each with one change, and decide what is wrong with it.
 
     `task` is a `steadyrun.Task`, which is restored bit for bit, or a function that builds one (it gets `config` if it
-    takes an argument), or its name as "module:function". `run` is a run directory: the trial uses its config, of which
-    `config` overrides single values, and saves the result there. `checkpoint` starts from the checkpoint of the run's
-    incident at that step instead of from new weights. `only` selects the changes to try, by name or by group. `vary`
-    lists config values to try: `{"lr": [1e-4, 1e-3], "model.dropout": [0, 0.1]}`. `seeds` is the number of seeds per
-    change; without `only` and `vary` the trial measures only the noise between seeds. `budget` is in seconds. `on`
-    selects the workers, as in `steadyrun.workers.open_crew`; workers elsewhere need a factory given by its name.
-    `command` is saved with the result as the command that repeats it. Ctrl-C ends the trial and keeps its results.
+    takes an argument), or its name as "module:function". `run` is a run directory: its config is used, `config`
+    overrides single values, and the result is kept there. `checkpoint` starts from the checkpoint of the run's incident
+    at that step instead of from new weights.
+
+    `only` names the changes to try, by name or by group. `vary` holds config values to try:
+    `{"lr": [1e-4, 1e-3], "model.dropout": [0, 0.1]}`. `seeds` is the number of seeds for each change; without `only`
+    and `vary` the trial measures only the noise between seeds. `steps` is the length of a twin, `budget` the time in
+    seconds. `on` chooses where twins train: "local", "ray", "slurm" or an executor; elsewhere, `task` must be a name.
+    `on_twin` is called after each twin. `command` is kept with the result: what to type to repeat it. Ctrl-C ends the
+    trial and keeps the finished twins.
     """
     wanted = Wanted(tuple(only), _values(vary), seeds, steps, float(budget))
     if wanted.budget <= 0:
