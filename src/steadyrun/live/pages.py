@@ -9,11 +9,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.live.run_comparison import SettingDifference
 from steadyrun.panels import drawing
 from steadyrun.panels.dashboard_page import asset as panel_asset
 from steadyrun.panels.dashboard_page import context, environment, plotly_script
 from steadyrun.panels.panel import Board, Panel
+from steadyrun.panels.run_overlay import SettingDifference
 from steadyrun.report.phrases import SYMBOLS
 from steadyrun.store.discover import RunPlace
 
