@@ -106,7 +106,7 @@ def new_figure(width: float, height: float) -> Any:
 
 def _need_matplotlib() -> None:
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib.backends.backend_agg  # noqa: F401
     except ImportError:
         raise UsageError('an image needs matplotlib: pip install "steadyrun[png]"') from None
 
@@ -167,10 +167,7 @@ def _fill(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
     if not panel.left.log:
         axes.set_ylim(bottom=0, top=max(panel.left.top or 0, axes.get_ylim()[1]) or None)
     for rule in panel.rules:
-        axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1)
-        x, side = (0.01, "left") if rule.label_at == "start" else (0.99, "right")
-        at = {"transform": axes.get_yaxis_transform(), "fontsize": 6, "color": drawing.GREY, "ha": side}
-        axes.text(x, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
+        axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1, label=_tex(rule.label))
     for mark in panel.marks:
         axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
     for step, codes, kind in drawing.labels(panel.marks, span, 0.2):

@@ -43,13 +43,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Rule:
-    """A horizontal line: a baseline, a threshold. Its label stands at its `start` or `end`, above it or below."""
+    """A horizontal line: a baseline, a threshold. Its label is in the legend, so that it covers nothing."""
 
     value: float
     label: str
     style: str = "dashed"
-    label_at: str = "end"
-    below: bool = False
 
 
 @dataclass(frozen=True)
