@@ -233,7 +233,8 @@ def test_a_folder_of_logs_is_a_folder_of_runs() -> None:
     first, *lines = result.stdout.splitlines()
     assert first.startswith(".: 3 runs: 1 fault, ")
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
-    assert "✗ fault: D1.3" in lines[1]
+    assert "✗ fault: " in lines[1]
+    assert "(D1.3)" in lines[1]
     assert "check . --run 2" in result.stderr
     one = typed("check", ".", "--run", "2", "--json")
     assert json.loads(one.stdout)["verdict"] == "fault"
