@@ -12,14 +12,15 @@ from steadyrun.signals.run_signals import Signals
 FIRST = 201  # the number of the first chart; panels and trial plots have smaller ones
 MOST = 60  # charts
 UNGROUPED = "logged values"
-_COMPANY = 8  # lines that share the points of a panel: a chart gets at most 2,000
+_COMPANY = 8  # charts that share the points of a panel: each gets at most 2,000
 _POINTS = 400  # of an x axis
 
 
 def charts(run: Signals) -> tuple[Panel, ...]:
     """A chart for each of the program's own scalars, in the order of their groups and names."""
     names = sorted(run.own, key=lambda name: (group_of(name) != UNGROUPED, group_of(name), natural(name)))
-    return tuple(_chart(run, name, FIRST + number) for number, name in enumerate(names[:MOST]))
+    company = max(_COMPANY, len(names[:MOST]))
+    return tuple(_chart(run, name, FIRST + number, company) for number, name in enumerate(names[:MOST]))
 
 
 def left_out(run: Signals) -> int:
@@ -31,8 +32,8 @@ def group_of(name: str) -> str:
     return short(name.partition("/")[0]) if "/" in name.strip("/") else UNGROUPED
 
 
-def _chart(run: Signals, name: str, number: int) -> Panel:
-    line = drawn(run.raw(name), name, company=_COMPANY).line
+def _chart(run: Signals, name: str, number: int, company: int) -> Panel:
+    line = drawn(run.raw(name), name, company=company).line
     spread = line.values[np.isfinite(line.values) & (line.values > 0)]
     wide = logarithmic([line]) and len(spread) > 0 and float(spread.max()) > 1e3 * float(spread.min())
     return Panel(number, f"chart-{number - FIRST + 1}", short(name), group_of(name), AxisScale("", log=wide), (line,))
