@@ -80,7 +80,7 @@ def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], N
 def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "good")
     record(tmp_path / "odd")
-    monkeypatch.setattr(run_tools, "last_word", lambda view, _: ("", "") if view.root.name == "good" else 1 // 0)
+    monkeypatch.setattr(run_tools, "last_word", lambda view, _: ("", "", "") if view.root.name == "good" else 1 // 0)
     found = {row["run"]: row["state"] for row in ask(tmp_path, "list_runs")["runs"]}
     assert found == {"good": "finished", "odd": "unreadable"}
 

@@ -45,7 +45,7 @@ def test_the_run_page_says_what_the_static_page_says(browser: TestClient, root: 
     assert fragment("verdict", board) in page
     assert all(html.escape(panel.title) in page for panel in board.panels)
     assert "<script>" not in page
-    assert page.count("<script src=") == 3
+    assert page.count("<script src=") == 4
 
 
 def test_the_data_is_that_of_the_static_page(browser: TestClient, root: Path) -> None:

@@ -88,7 +88,7 @@ def _row(run: _ListedRun) -> dict[str, Any]:
         view = open_run(run.location.path).as_of_now()
         state = view.state
         loss = view.series("loss") if "loss" in view.names() else None
-        verdict, headline = last_word(view, state)
+        verdict, headline, _ = last_word(view, state)
         return {
             "run": run.name,
             "state": short(state, 20),

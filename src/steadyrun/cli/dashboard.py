@@ -28,6 +28,7 @@ def dashboard(
             help="Write an image of all seven panels; the default if FILE ends in .png. Needs steadyrun\\[png].",
         ),
     ] = False,
+    dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark ground.")] = False,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as C3.1.high=8; repeatable."),
@@ -40,7 +41,7 @@ def dashboard(
     Examples:
       steadyrun dashboard experiments/healthy --open
       steadyrun dashboard experiments/bad-init --panel 5
-      steadyrun dashboard experiments/bad-init --png --out bad-init.png
+      steadyrun dashboard experiments/bad-init --png --dark --out bad-init.png
 
     The file works offline, without a server. It shows every series with its
     extremes and marks every finding; click a finding to zoom all panels to
@@ -56,7 +57,7 @@ def dashboard(
         png = png or (to is not None and to.suffix.lower() == ".png")
         target = _place(Path(run).expanduser(), to, png)
         board = _board(run, limits.changes(limits.parsed(assignments or []), Path.cwd()))
-        _write(board, target, panel, png)
+        _write(board, target, panel, png, dark)
     except RunDirectoryError as problem:
         no_run(problem, "dashboard", run)
     except (SteadyrunError, OSError) as problem:
@@ -87,11 +88,11 @@ def _board(run: str, changes: Changes) -> Board:
     return board_of(run, changes)
 
 
-def _write(board: Board, target: Path, panel: int | None, png: bool) -> None:
+def _write(board: Board, target: Path, panel: int | None, png: bool, dark: bool) -> None:
     if png:
         from steadyrun.panels.image import save
 
-        save(board, target, panel)
+        save(board, target, panel, dark)
         return
     from steadyrun.panels.dashboard_page import page
     from steadyrun.store.jsonio import replace_file

@@ -28,6 +28,7 @@ from steadyrun.live.subscriptions import PollPace, Tailer, Tailers
 from steadyrun.live.threads import Workers
 from steadyrun.panels.board import BUILDERS
 from steadyrun.panels.plotly_figure import outline
+from steadyrun.report.incidents import incidents
 from steadyrun.report.phrases import one_line
 from steadyrun.store.discover import Root, RunPlace
 from steadyrun.trees.walker import Changes
@@ -121,6 +122,13 @@ class Live:
             echo = board.leaf.step if board.leaf else None
             return _json(dumps({"number": number, "figure": encoded(outline(panel, board.span, echo))}))
 
+    async def run_postmortem(self, request: Request) -> Response:
+        run, step = self.find_run(request.path_params["run"]), int(request.path_params["step"])
+        name = next((card.postmortem for card in incidents(run.path) if card.step == step and card.postmortem), None)
+        if name is None:
+            raise HTTPException(404, "This incident has no post-mortem. To write it: steadyrun postmortem RUN")
+        return PlainTextResponse(await self.workers.do((run.path / name).read_text, "utf-8", "replace"))
+
     async def compare_page(self, request: Request) -> Response:
         async with self._comparing(request) as comparison:
             return HTMLResponse(await self.workers.do(comparison.page))
@@ -170,6 +178,7 @@ def application(live: Live, token: str | None = None, host: str = "127.0.0.1") -
         "/api/run/{run:anypath}/data": live.run_data,
         "/api/run/{run:anypath}/events": live.run_events,
         "/api/run/{run:anypath}/panel/{number:int}": live.run_panel,
+        "/api/run/{run:anypath}/postmortem/{step:int}": live.run_postmortem,
         "/api/compare": live.compare_data,
         "/api/compare/panel/{number:int}": live.compare_panel,
     }

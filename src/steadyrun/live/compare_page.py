@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes, urlencode
 
 from steadyrun.errors import UsageError
 from steadyrun.live import pages
 from steadyrun.live.followed_run import Watch
 from steadyrun.live.page_patches import dumps, encoded, is_coarse
-from steadyrun.live.run_comparison import COMPARED, MOST, differences, overlaid
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.plotly_figure import outline
+from steadyrun.panels.run_overlay import COMPARED, MOST, differences, overlaid, seed_groups
 from steadyrun.store.discover import RunPlace
 from steadyrun.store.layout import ENDED
 
@@ -61,11 +61,13 @@ class ComparePage:
 
     def _overlaid(self, number: int, of_runs: Sequence[Panel]) -> Panel:
         names = [run.name for run in self._runs]
-        return overlaid(number, dict(zip(names, of_runs, strict=True)))
+        return overlaid(number, dict(zip(names, of_runs, strict=True)), seed_groups(self._manifests()))
+
+    def _manifests(self) -> dict[str, Mapping[str, object]]:
+        return {run.name: watch.manifest for run, watch in zip(self._runs, self._watches, strict=True)}
 
     def _parts(self) -> dict[str, str]:
-        manifests = {run.name: watch.manifest for run, watch in zip(self._runs, self._watches, strict=True)}
-        different = differences(manifests)
+        different = differences(self._manifests())
         return pages.compare_parts(self._runs, self._boards, self._panels(), different)
 
     def _drawn(self, panel: Panel) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.panels.dashboard_page import fragment
+from steadyrun.panels.dashboard_page import fragment, x_axes
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.plotly_figure import outline
 
@@ -27,6 +27,7 @@ class Shown:
     parts: dict[str, str]
     coarse: tuple[int, ...]  # panels that show more when zoomed
     state: str = ""
+    axes: tuple[dict[str, Any], ...] = ()
 
 
 def shown(board: Board) -> Shown:
@@ -37,13 +38,15 @@ def shown(board: Board) -> Shown:
     figures = {panel.number: outline(panel, board.span, echo) for panel in drawn}
     if board.trial is not None:
         figures |= {plot.number: outline(plot, (0, board.trial.last)) for plot in board.trial.plots}
-    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial")}
+    figures |= {chart.number: outline(chart, board.span) for chart in board.charts}
+    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial", "charts", "findings")}
     return Shown(
         board.span,
         figures,
         {**whole_parts, **parts},
         tuple(panel.number for panel in drawn if is_coarse(panel)),
         board.standing,
+        tuple(x_axes(board)),
     )
 
 
@@ -54,7 +57,14 @@ def is_coarse(panel: Panel) -> bool:
 def whole(now: Shown) -> dict[str, Any]:
     """Everything, for a new page."""
     panels = [{"number": number, "figure": encoded(figure)} for number, figure in now.figures.items()]
-    return {"span": list(now.span), "state": now.state, "coarse": now.coarse, "panels": panels, "parts": now.parts}
+    return {
+        "span": list(now.span),
+        "state": now.state,
+        "coarse": now.coarse,
+        "panels": panels,
+        "parts": now.parts,
+        "axes": now.axes,
+    }
 
 
 def patch(before: Shown, now: Shown) -> dict[str, Any]:

@@ -9,17 +9,17 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.live.run_comparison import SettingDifference
 from steadyrun.panels import drawing
 from steadyrun.panels.dashboard_page import asset as panel_asset
 from steadyrun.panels.dashboard_page import context, environment, plotly_script
 from steadyrun.panels.panel import Board, Panel
+from steadyrun.panels.run_overlay import SettingDifference
 from steadyrun.report.phrases import SYMBOLS
 from steadyrun.store.discover import RunPlace
 
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _OURS = ("index.js", "live.js", "live.css")
-ASSETS = ("plotly.js", "dashboard.js", "dashboard.css", *_OURS)
+ASSETS = ("plotly.js", "view.js", "dashboard.js", "dashboard.css", *_OURS)
 
 
 @cache

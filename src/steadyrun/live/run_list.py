@@ -196,9 +196,8 @@ def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
     if row.verdict:
         known.walked = now
     else:
-        row = replace(
-            row, verdict=known.row.verdict, leaf=known.row.leaf
-        )  # keep the last verdict until there is a new one
+        last = known.row  # its verdict stays until there is a new one
+        row = replace(row, verdict=last.verdict, leaf=last.leaf, finding=last.finding)
     known.row, known.files = row, now
 
 

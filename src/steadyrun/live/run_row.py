@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from steadyrun.panels.run_overlay import declared
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
-from steadyrun.report.phrases import one_line
+from steadyrun.report.phrases import meaning, one_line
 from steadyrun.report.report import check_with, last_word, started
 from steadyrun.store.discover import RunPlace
 from steadyrun.store.reader import RunReader, open_run
+from steadyrun.text import shown
 from steadyrun.trees.walker import Changes
 
 WIDTH, HEIGHT = 120, 24  # of the sparkline
 _POINTS = 80
+_MOST_SETTINGS = 40
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class RunRow:
     ends_badly: bool = False
     verdict: str = ""
     leaf: str = ""
+    finding: str = ""  # what the headline means
+    val_loss: str = ""
+    duration: float | None = None  # seconds
+    settings: tuple[tuple[str, str], ...] = ()  # what a person declared
     figures: Figures | None = field(default=None, compare=False)  # read only if metrics are requested
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,7 +62,8 @@ class RunRow:
 def first(run: RunPlace) -> RunRow:
     """The row from the manifest alone."""
     view = open_run(run.path)
-    return RunRow(run.key, run.name, one_line(view.state), started(view.manifest))
+    settings = tuple(declared(view.manifest).items())[:_MOST_SETTINGS]
+    return RunRow(run.key, run.name, one_line(view.state), started(view.manifest), settings=settings)
 
 
 def detailed(run: RunPlace, measured: bool = False) -> RunRow:
@@ -63,15 +71,19 @@ def detailed(run: RunPlace, measured: bool = False) -> RunRow:
     view = open_run(run.path).as_of_now()
     row = first(run)
     loss = view.series("loss") if "loss" in view.names() else None
-    verdict, leaf = last_word(view, row.state)
+    val = view.series("val_loss") if "val_loss" in view.names() else None
+    verdict, leaf, finding = last_word(view, row.state)
     return replace(
         row,
         step=view.last_step() if loss is None or not len(loss) else int(loss.steps[-1]),
-        loss="" if loss is None or not len(loss) else f"{loss.values[-1]:.4g}",
+        loss="" if loss is None or not len(loss) else shown(loss.values[-1]),
+        val_loss="" if val is None or not len(val) else shown(val.values[-1]),
+        duration=_duration(loss),
         line="" if loss is None else small_line(loss),
         ends_badly=loss is not None and len(loss) > 0 and not math.isfinite(loss.values[-1]),
         verdict=verdict,
         leaf=leaf,
+        finding=finding,
         figures=_figures(view) if measured else None,
     )
 
@@ -90,7 +102,16 @@ def walked(run: RunPlace, row: RunRow, changes: Changes) -> RunRow:
     """The row with the verdict of a check."""
     report = check_with(run.path, changes)
     leaf = "" if report.headline is None else report.headline.question.code
-    return replace(row, verdict=report.verdict, leaf=one_line(leaf))
+    finding = "" if report.headline is None else meaning(report.headline)
+    return replace(row, verdict=report.verdict, leaf=one_line(leaf), finding=finding)
+
+
+def _duration(loss: Series | None) -> float | None:
+    """Seconds from the first to the last recorded loss."""
+    if loss is None or len(loss) < 2:
+        return None
+    seconds = float(loss.times[-1] - loss.times[0])
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def small_line(series: Series) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from steadyrun.panels import (
+    charts,
     p1_loss,
     p2_rate,
     p3_gradient,
@@ -66,14 +67,24 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         (*READING, _FORMS if are_named(signals) else _CLASSES),
         tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
-        tuple(phrases.signs(report)),
+        tuple(phrases.signs(report, codes=False)),
         None if trial is None else trial_plots.section(trial, signals),
+        charts.charts(signals),
+        charts.left_out(signals),
+        charts.x_axes(signals),
     )
 
 
 def _happened(incident: IncidentCard, report: Report) -> Happened:
-    why, outcome = phrases.one_line(incident.why), phrases.one_line(incident.found(report.run))
-    return Happened(incident.step, phrases.one_line(incident.kind), why, outcome, incident.proved)
+    return Happened(
+        incident.step,
+        phrases.one_line(incident.kind),
+        phrases.one_line(incident.why),
+        "Not replayed yet:" if incident.command(report.run) else phrases.one_line(incident.found(report.run)),
+        incident.proved,
+        phrases.one_line(incident.command(report.run)),
+        incident.postmortem,
+    )
 
 
 def _findings(report: Report) -> list[PanelFinding]:

@@ -19,7 +19,7 @@ SCHEMA = 1
 
 def page(board: Board, only: int | None = None) -> str:
     """The whole page; with `only`, just that panel and the verdict."""
-    scripts = [plotly_script(), asset("dashboard.js")]
+    scripts = [plotly_script(), asset("view.js"), asset("dashboard.js")]
     template = environment().get_template("dashboard.html.j2")
     return str(
         template.render(
@@ -36,7 +36,7 @@ def page(board: Board, only: int | None = None) -> str:
 def context(board: Board, only: int | None = None) -> dict[str, Any]:
     """The variables of the templates, for static and served pages."""
     panels = _chosen(board, only)
-    legends = {panel.number: drawing.legend(panel) for panel in panels}
+    legends = {panel.number: drawing.legend(panel) for panel in (*panels, *board.charts)}
     trial = board.trial if only is None else None
     shared = drawing.legend(trial.plots[0]) if trial and trial.plots else []
     return {
@@ -58,7 +58,17 @@ def payload(board: Board, only: int | None = None) -> dict[str, Any]:
     if board.trial is not None and only is None:
         span = (0, board.trial.last)
         panels += [{"number": plot.number, "figure": figure(plot, span).to_dict()} for plot in board.trial.plots]
-    return {"schema": SCHEMA, "span": list(board.span), "panels": panels}
+    if only is None:
+        panels += [{"number": chart.number, "figure": figure(chart, board.span).to_dict()} for chart in board.charts]
+    return {"schema": SCHEMA, "span": list(board.span), "panels": panels, "axes": x_axes(board)}
+
+
+def x_axes(board: Board) -> list[dict[str, Any]]:
+    """The scales that a reader can choose instead of steps."""
+    return [
+        {"name": axis.name, "unit": axis.unit, "steps": axis.steps.tolist(), "values": axis.values.tolist()}
+        for axis in board.x_axes
+    ]
 
 
 def script_safe(data: dict[str, Any]) -> str:

@@ -67,7 +67,7 @@ def colour_of(line: Line, chosen: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One entry of a legend: the traces of this group, their name, colour and look."""
+    """One entry of a legend: the traces of this group, their name, colour and look. A rule has no traces, group ""."""
 
     group: str
     name: str
@@ -82,7 +82,7 @@ def groups(panel: Panel) -> list[str]:
 
 
 def legend(panel: Panel) -> list[LegendEntry]:
-    """The legend entries: main lines, then muted lines, then bands."""
+    """The legend entries: main lines, then muted lines, then bands and rules."""
     chosen = colours(panel.lines)
     placed = list(zip(groups(panel), panel.lines, strict=True))
     front = {
@@ -94,7 +94,8 @@ def legend(panel: Panel) -> list[LegendEntry]:
     if muted:
         front["muted"] = LegendEntry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
     bands = [LegendEntry(f"band-{index}", band.label, BAND, "band") for index, band in enumerate(panel.bands)]
-    return [*front.values(), *bands]
+    rules = [LegendEntry("", rule.label, GREY, f"rule {rule.style}") for rule in panel.rules]
+    return [*front.values(), *bands, *rules]
 
 
 def _look(line: Line) -> str:

@@ -36,12 +36,10 @@ def build(run: Signals, report: Report) -> Panel:
 
 def _rules(run: Signals, chosen_among: int | None) -> list[Rule]:
     baseline = run.declared("baseline_loss")
-    rules = (
-        [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", label_at="start")]
-    )
+    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}")]
     if chosen_among:
         guess = math.log(chosen_among)
-        rules.append(Rule(guess, f"uniform guess, ln {chosen_among}", "dotted", below=True))
+        rules.append(Rule(guess, f"uniform guess, ln {chosen_among}", "dotted"))
     return rules
 
 

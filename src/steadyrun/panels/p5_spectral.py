@@ -52,8 +52,7 @@ def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
     widest = widest_start(run.listed("initial_weights"))
     if widest is None or not lines:
         return ()
-    above_all = all(line.extent is None or line.extent.high < widest for line in lines.values())
-    return (Rule(widest, f"largest usual start, {shown(widest)}", "dotted", "start", below=above_all),)
+    return (Rule(widest, f"largest usual start, {shown(widest)}", "dotted"),)
 
 
 def _bands(worst: Drawn | None) -> tuple[Band, ...]:

@@ -1,16 +1,17 @@
-"""Panel 7: does the model learn all classes of examples?"""
+"""Panel 7: does the model learn all classes of examples? Without classes, the program's own metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steadyrun.panels.lines import Drawn, drawn, family, in_front, logarithmic, short
+from steadyrun.panels.lines import NAMED, Drawn, drawn, family, in_front, logarithmic, natural, short
 from steadyrun.panels.panel import AxisScale, Line, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.overview import smoothed
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import better
 from steadyrun.signals.verb_classes import are_named
 from steadyrun.text import percent, shown
 
@@ -18,6 +19,8 @@ _WINDOW = 20  # steps that the loss is averaged over
 _FEW = 3  # classes: with more, lines are not smoothed
 _SPAN = 50  # steps
 _ENOUGH = 100  # points
+_LOOKED_AT = 40  # of the program's own series
+_SCALE = 10.0  # between the largest values of lines that share an axis
 HOW = 'give the losses of classes of examples: run.step(loss, class_losses={"short": …, "long": …})'
 _ASKS = "Does the model learn all classes of examples?"
 _ASKS_OF_FORMS = "Does the model learn the pattern, or memorise individual forms?"
@@ -28,6 +31,8 @@ def build(run: Signals, report: Report) -> Panel:
     train, val = family(run, "class_loss/*"), family(run, "val_class_loss/*", "step")
     lines = {f"train {name}": _kin(line) for name, line in train.items()}
     lines |= {f"val {name}": _kin(line, ", validation") for name, line in val.items()}
+    if not lines and run.own:
+        return _own(run, report)
     few = len(train) <= _FEW
     shown_lines, aside = in_front(lines, lambda extent: extent.last)
     panel = Panel(
@@ -41,6 +46,37 @@ def build(run: Signals, report: Report) -> Panel:
         aside=aside,
     )
     return finished(panel, run, report, _summary(run))
+
+
+def _own(run: Signals, report: Report) -> Panel:
+    """The program's own numbers that share a scale with the first of them: those that measure success come first."""
+    ranked = sorted(run.own, key=lambda name: (better(name) == 0, natural(name)))
+    lines = {name: drawn(run.raw(name), name, company=len(ranked[:NAMED])) for name in ranked[:_LOOKED_AT]}
+    known = {name: line for name, line in lines.items() if line.extent is not None}
+    first = next(iter(known.values()), None)
+    chosen = [line for line in known.values() if first is not None and _alike(line, first)][:NAMED]
+    panel = Panel(
+        7,
+        "own",
+        "What else does the program measure?",
+        "Logged values",
+        AxisScale(""),
+        tuple(line.line for line in chosen),
+        missing="" if chosen else HOW,
+        aside=f"{len(run.own) - len(chosen)} more in the charts below." if len(run.own) > len(chosen) else "",
+    )
+    ends = [
+        f"{line.line.name} {shown(line.extent.first)} → {shown(line.extent.last)}" for line in chosen if line.extent
+    ]
+    return finished(panel, run, report, "; ".join(ends))
+
+
+def _alike(line: Drawn, first: Drawn) -> bool:
+    """Whether two lines can share a linear axis."""
+    assert line.extent is not None
+    assert first.extent is not None
+    sizes = [max(abs(each.low), abs(each.high)) for each in (line.extent, first.extent)]
+    return min(sizes) * _SCALE >= max(sizes)
 
 
 def _kin(of_class: Drawn, addition: str = "") -> Drawn:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from steadyrun.text import counted
+
 Steps = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -41,13 +43,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Rule:
-    """A horizontal line: a baseline or a threshold, with its label at `start` or `end`, above or below."""
+    """A horizontal line: a baseline, a threshold. Its label is in the legend, so that it covers nothing."""
 
     value: float
     label: str
     style: str = "dashed"
-    label_at: str = "end"
-    below: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,28 @@ class Answered:
 
 @dataclass(frozen=True)
 class Happened:
-    """An incident: what happened at which step, and the cause proved by a replay or the command to find it."""
+    """An incident: what happened at which step, and what a replay proved, or why it cannot be replayed.
+
+    `command` replays it, `postmortem` is the path of its post-mortem inside the run directory; "" if there is none.
+    """
 
     step: int
     kind: str
     why: str
     outcome: str
     proved: bool
+    command: str = ""
+    postmortem: str = ""
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """Another scale for the steps: the value at each of some steps, between which it is interpolated."""
+
+    name: str
+    unit: str
+    steps: Steps
+    values: Floats
 
 
 @dataclass(frozen=True)
@@ -209,6 +224,30 @@ class Board:
     announced: tuple[str, ...] = ()
     signs: tuple[tuple[str, str], ...] = ()  # the vital signs: colour and words
     trial: TrialSection | None = None
+    charts: tuple[Panel, ...] = ()  # what the program logged under names of its own
+    charts_left_out: int = 0
+    x_axes: tuple[XAxis, ...] = ()
+
+    @property
+    def chart_groups(self) -> list[tuple[str, list[Panel]]]:
+        """The charts by the prefix of their names."""
+        groups = dict.fromkeys(chart.subject for chart in self.charts)
+        return [(group, [chart for chart in self.charts if chart.subject == group]) for group in groups]
+
+    @property
+    def incidents_to_show(self) -> list[Happened]:
+        """The incidents of the first screen: proved ones first, and none that the headline is about."""
+        message = self.leaf.message if self.leaf else None
+        fresh = [each for each in self.incidents if message is None or message not in each.why]
+        return sorted(fresh, key=lambda each: not each.proved)[: 1 if self.leaf else 2]
+
+    @property
+    def more(self) -> str:
+        """How much more there is to read below the panels, such as "1 suspect, 3 notes, 98 checks"."""
+        kinds = [finding.kind for finding in self.findings if not finding.leaf]
+        parts = [counted(count, kind) for kind in (FAULT, SUSPECT, NOTE) if (count := kinds.count(kind))]
+        parts += [counted(len(self.incidents), "incident")] if self.incidents else []
+        return ", ".join([*parts, counted(len(self.walk), "check")])
 
     @property
     def leaf(self) -> PanelFinding | None:
@@ -218,5 +257,6 @@ class Board:
     @property
     def span(self) -> tuple[int, int]:
         """The first and the last step of all lines."""
-        ends = [(int(line.steps[0]), int(line.steps[-1])) for p in self.panels for line in p.lines if len(line.steps)]
+        drawn = (*self.panels, *self.charts)
+        ends = [(int(line.steps[0]), int(line.steps[-1])) for p in drawn for line in p.lines if len(line.steps)]
         return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else (0, 0)

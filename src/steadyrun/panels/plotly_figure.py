@@ -255,14 +255,6 @@ def _rules(rules: tuple[Rule, ...]) -> Iterator[dict[str, Any]]:
             "y0": rule.value,
             "y1": rule.value,
             "line": {"color": drawing.GREY, "width": 1.2, "dash": _DASHES[rule.style]},
-            "label": {
-                "text": f"\u00a0{safe(rule.label)}\u00a0",  # a small distance from the ticks
-                "textposition": rule.label_at,
-                "xanchor": "left" if rule.label_at == "start" else "right",
-                "yanchor": "top" if rule.below else "bottom",
-                "padding": 2,
-                "font": {"size": 10, "color": drawing.GREY},
-            },
         }
 
 

@@ -310,12 +310,16 @@ def started(manifest: Mapping[str, Any]) -> float:
     return float(began) if isinstance(began, int | float) and math.isfinite(began) else 0.0
 
 
-def last_word(view: RunReader, state: str) -> tuple[str, str]:
-    """The monitor's verdict on a run that has ended, and its headline; "" where there is none since it last began."""
+def last_word(view: RunReader, state: str) -> tuple[str, str, str]:
+    """The monitor's verdict on a run that has ended, its headline's code and what that means.
+
+    All are "" if there is no verdict since the run last began.
+    """
     words = [event for event in view.events() if event.kind in {"verdict", "start", "resume"}]
     if state not in ENDED or not words or words[-1].kind != "verdict":
-        return "", ""
+        return "", "", ""
     fields = words[-1].fields
     verdict = str(fields.get("verdict"))
     headline = one_line(str(fields.get("headline") or fields.get("leaf") or ""))
-    return (verdict, headline) if verdict in EXIT_CODES else ("", "")
+    meaning = one_line(str(fields.get("words") or ""))
+    return (verdict, headline, meaning) if verdict in EXIT_CODES else ("", "", "")

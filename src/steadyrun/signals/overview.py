@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,3 +147,25 @@ def share_not_positive(parts: Iterable[Floats]) -> float:
     """The fraction of zeros and negative numbers among the finite values of several series."""
     values = np.concatenate([part[np.isfinite(part)] for part in parts] or [np.empty(0)])
     return float(np.mean(values <= 0)) if len(values) else 0.0
+
+
+@dataclass(frozen=True)
+class MeanOfRuns:
+    """The mean of several series and its standard deviation, over the steps that all of them cover."""
+
+    steps: npt.NDArray[np.int64]
+    mean: npt.NDArray[np.float64]
+    sigma: npt.NDArray[np.float64]
+
+
+def mean_and_sigma(series: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]) -> MeanOfRuns | None:
+    """Series of several runs as one, at the steps of the first; None if they share fewer than two steps."""
+    finite = [(steps[np.isfinite(values)], values[np.isfinite(values)]) for steps, values in series]
+    if not finite or any(len(steps) < 2 for steps, _ in finite):
+        return None
+    first, last = max(int(steps[0]) for steps, _ in finite), min(int(steps[-1]) for steps, _ in finite)
+    grid = finite[0][0][(finite[0][0] >= first) & (finite[0][0] <= last)]
+    if len(grid) < 2:
+        return None
+    values = np.stack([np.interp(grid, steps, at) for steps, at in finite])
+    return MeanOfRuns(grid, values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(grid)))

@@ -52,6 +52,7 @@
       else changed(figures.get(panel.number), panel);
       dirty.add(panel.number);
     }
+    if (data.axes) draw({ span, panels: [], axes: data.axes });
     for (const [name, html] of Object.entries(data.parts)) replacePart(name, html);
     const standing = document.getElementById("standing");
     if (data.state) standing.textContent = data.state;
@@ -66,7 +67,8 @@
     const inner = name.startsWith("panel-") || name === "reading";
     const now = inner ? parsed.firstElementChild : parsed;
     if (!place || !now) return;
-    if (name === "trial") for (const plot of now.querySelectorAll(".change")) dirty.add(Number(plot.dataset.number));
+    for (const plot of name === "trial" || name === "charts" ? now.querySelectorAll(".panel") : []) dirty.add(Number(plot.dataset.number));
+    for (const anchor of now.querySelectorAll("a.postmortem")) anchor.href = dataAddress.replace(/data$/, `postmortem/${anchor.dataset.step}`);
     if (inner) place.className = now.className + (place.classList.contains("shown") ? " shown" : "");
     const before = parts.get(name);
     parts.set(name, now.cloneNode(true));
