@@ -155,7 +155,7 @@ def former_lines() -> list[str]:
     ]
 
 
-# What the specification says one sees on each panel, which answer that is here, and why it is that and no more.
+# What each panel shows of a fault, which answer that is, and why it is not a stronger one.
 SIGNATURES = (
     (
         1,
@@ -243,11 +243,11 @@ def signature_lines() -> list[str]:
 
 
 def thresholds_page() -> str:
-    """Every limit with what the specification says and what runs measured."""
+    """Every limit with the rule of thumb and what runs measured."""
     lines = [
         "# The thresholds",
         "",
-        "Every limit, what the specification says, what honest runs measured, and why the value stands. To change one",
+        "Every limit, the rule of thumb behind it, what honest runs measured, and why the value stands. To change one",
         "for a single check: `steadyrun check RUN --set C3.1.high=8`. To keep a change, in `steadyrun.toml`:",
         "",
         "```toml",
@@ -258,7 +258,7 @@ def thresholds_page() -> str:
         'or in `pyproject.toml` under `[tool.steadyrun.thresholds."C3.1"]`. The nearest folder counts that has such a',
         "section, from the working directory upwards. Reports say which limits were changed, and from what.",
         "",
-        "| question | threshold | value | unit | specification | healthy median | 99th percentile | worst | fault runs "
+        "| question | threshold | value | unit | rule of thumb | healthy median | 99th percentile | worst | fault runs "
         "| decision |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *(_row(question, threshold) for question, threshold in _limits()),

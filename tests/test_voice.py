@@ -16,7 +16,7 @@ PHRASES = {
     r", too\b(?! (?:many|few|much|large|small|high|low|short|long|little|wide|far|slow|early|late))": "also",
     r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|better\b|worse\b|larger\b|smaller\b|higher\b"
     r"|lower\b|\w+ than\b)\w+": "is not a ...",
-    r"\btold\b": "reported, shown",
+    r"(?<!-)\btold\b": "reported, shown",
     r"\btells\b": "reports, shows",
     r"\bthe moment\b": "the step, the incident",
     r"\bheld against\b": "compared with",
@@ -24,7 +24,7 @@ PHRASES = {
     r"\bhealthy tutors\b": "healthy runs",
     r"\bspecification:": "(leave out)",
     r"\bone (?:does|can|cannot|knows|sees|asks|looks|has|wants)\b": "you",
-    r"(?<![Ss]tandard )\bdeviations?\b": "standard deviation, σ",
+    r"(?<![Ss]tandard )(?<!absolute )(?<!`)\bdeviations?\b": "standard deviation, σ",
     r"\b[Ss]hares? of\b": "fraction of",
     r"\bthe middle of the\b": "the median of the",
     r"\btraining copes\b": "training continues",

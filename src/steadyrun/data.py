@@ -186,7 +186,7 @@ class _Plan:
         return [batch for _, _, batch in passed]
 
     def _exchange(self, example: int, roomy: int) -> bool:
-        """Move some example of a full batch into the one with room, so that this one can take its place."""
+        """Move an example of a full batch into the batch with room, so that the new example fits."""
         for batch, members in enumerate(self.batches):
             if self._looks <= 0:
                 return False

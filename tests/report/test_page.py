@@ -29,7 +29,7 @@ def test_limits_come_with_what_was_measured() -> None:
     limits = {part.heading: part for part in question_page(question())}["Limits"]
     assert limits.items[0].term == "high = 5 nats"
     assert limits.items[0].details == (
-        "specification: 5 at most",
+        "rule of thumb: 5 at most",
         "decision: as specified",
         "healthy runs: median 1.5, 99th percentile 3, worst inf (tutor-7), 30 runs",
         "faulty runs: bad-init 67.1, mask nan",

@@ -22,7 +22,7 @@ from steadyrun.signals.missing import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
-_FIRST = 4  # batches tried until one can run
+_FIRST = 4  # batches tried until one runs
 _MEAN = 1
 _EMBEDDINGS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")

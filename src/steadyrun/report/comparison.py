@@ -37,7 +37,7 @@ class Comparison:
     old_leaf: Asked | None
     leaf_gone: Asked | None
     leaf_came: Asked | None
-    came_before: bool  # the earlier run had this fault, too, behind its leaf
+    came_before: bool  # the earlier run also had this fault, behind its leaf
     changed: tuple[AnswerChange, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -149,8 +149,8 @@ def _culprit(files: IncidentFiles) -> Asked | None:
     outcome = Outcome(name=cause, answer=FAULT, meaning=meaning, fix=fix, explains=_FOLLOWS)
     question = Question(
         f"{REPLAYED}1.1",
-        "the moment, executed again",
-        "Where does the first number that is not finite come from?",
+        "the replayed step",
+        "Which operation made the first non-finite number?",
         "",
         (),
         None,

@@ -200,7 +200,7 @@ def is_quiet(report: Report, asked: Asked) -> bool:
 
 
 def remedies(report: Report) -> list[str]:
-    """What to record so that more can be told, each with the questions it answers; the longest lists are cut."""
+    """What to record to answer more questions, each with their codes; long lists are cut."""
     codes: dict[str, list[str]] = {}
     for asked in report.walk.path:
         if asked.answer.kind == CANNOT_TELL and not is_quiet(report, asked):
@@ -234,7 +234,7 @@ def announced(report: Report) -> list[str]:
 
 def _became(fault: Announced) -> str:
     noticed = "" if fault.noticed is None else f", announced at step {fault.noticed}"
-    head = f"{fault.code} {fault.name}".rstrip() + noticed
+    head = f"{fault.name or 'a fault'} ({fault.code}{noticed})"
     if fault.now is None:
         return f"{head}: {fault.message} This version has no such question."
     if fault.stands:

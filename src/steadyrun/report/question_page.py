@@ -177,7 +177,7 @@ class PagePart:
 
 
 def question_page(question: Question) -> list[PagePart]:
-    """Everything a question says of itself, in the order one reads it."""
+    """The page of a question, part by part."""
     panel = "" if question.panel is None else f" It is seen on panel {question.panel}."
     probe = probe_for(question)
     parts = [
@@ -302,7 +302,8 @@ def _threshold_as_dict(question: Question, threshold: Threshold) -> dict[str, An
 
 
 def _limit(question: Question, threshold: Threshold) -> Item:
-    details = [f"specification: {threshold.seed or 'gives none'}", f"decision: {threshold.decision}"]
+    details = [f"rule of thumb: {threshold.seed}"] if threshold.seed else []
+    details.append(f"decision: {threshold.decision}")
     numbers = measured(question, threshold)
     if numbers is not None:
         healthy = f"{healthy_words(numbers)}{_bound(threshold, numbers)}"

@@ -51,7 +51,7 @@ class Report:
     needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
     command: str = "check"  # what made it: `preflight` has no run and no steps
     again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
-    announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
+    announced: tuple[Announced, ...] = ()  # faults that the monitor announced during the run
     incidents: tuple[IncidentCard, ...] = ()
     whole: bool = False  # whether the text has a row for each question that does not apply: `--all`
     verbose: bool = False  # whether the text has the walk, and everything about a finding

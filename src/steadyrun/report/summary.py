@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.questions.form import FAULT, GRADES, NOTE
 from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 from steadyrun.report.two_sources import WITHOUT_PAGE
@@ -39,7 +39,7 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
     parts = [
         *_findings(report, whole),
         _incidents(report, whole),
-        Section("announced while it ran", tuple(("", fault) for fault in phrases.announced(report))),
+        Section("announced during the run", tuple(("", fault) for fault in phrases.announced(report))),
         Section("not answered", _rows(_few(_unanswered(report), whole))),
         _signs(report, whole),
         _list("noted", _notes(report, whole), whole),
@@ -118,10 +118,9 @@ def _incidents(report: Report, whole: bool) -> Section:
     if whole:
         return Section("incidents", _rows(phrases.happened(report)))
     above = None if report.headline is None else report.headline.answer.message
-    cards = [
-        card for card in report.incidents if above is None or above not in (card.cause, card.why.partition(": ")[2])
-    ]
-    cards.sort(key=lambda card: not card.proved)
+    codes = {asked.question.code for asked in report.walk.path if asked.answer.kind in GRADES}
+    fresh = (card for card in report.incidents if card.why.partition(" ")[0] not in codes and card.cause != above)
+    cards = sorted(fresh, key=lambda card: not card.proved)
     lines = [line for card in cards[:1] for line in _incident(card)]
     more = ", ".join(f"{card.kind} at step {card.step}" for card in cards[1 : 1 + ENTRIES])
     rest = len(cards) - 1 - ENTRIES

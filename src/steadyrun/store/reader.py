@@ -48,7 +48,7 @@ class RunReader:
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
         self._axes: SharedAxes | None = None
-        self.manifest  # noqa: B018  what is no run directory is refused here
+        self.manifest  # noqa: B018  refuses a folder that is not a run directory
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -271,7 +271,7 @@ QUESTION = Question(
             name="no-memory",
             answer=FAULT,
             meaning="the optimizer does not average past gradients",
-            fix="Keep the moment between steps: m = beta1 * m + (1 - beta1) * g.",
+            fix="Keep the first moment between steps: m = beta1 * m + (1 - beta1) * g.",
         ),
         Outcome(
             name="no-bias-correction",

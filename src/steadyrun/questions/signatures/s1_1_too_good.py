@@ -142,7 +142,7 @@ QUESTION = Question(
             unit="of the baseline",
             meaning="a lower smoothed loss is noted",
             seed="below the baseline within 200 steps",
-            decision="healthy tutors reach the baseline by then at the earliest; a note, since an easy task also "
+            decision="healthy tutor runs reach the baseline by then at the earliest; a note, since an easy task also "
             "falls far below it",
             of="-under",
         ),

@@ -62,8 +62,8 @@ QUESTION = Question(
             unit="times the median of the other blocks",
             meaning="how far a block may be from the others",
             seed="within 3 times of each other",
-            decision="a rule of thumb; healthy tutors with up to six blocks stay within 2.5, deep models grow further "
-            "along the stream, so it is a note",
+            decision="a rule of thumb; healthy tutor runs with up to six blocks stay within 2.5, deep models grow "
+            "further along the stream, so it is a note",
             of="times",
         ),
     ),

@@ -108,7 +108,7 @@ QUESTION = Question(
             unit="times the norm of all weights at the start",
             meaning="a larger growth is noted if it continues",
             seed="grow without bound",
-            decision="healthy tutors grow 1.2 times, 1.8 in 10,000 steps; a regression grows 3.3 times and then stops",
+            decision="healthy tutor runs grow 1.2 times, 1.8 in 10,000 steps; a regression grows 3.3 times, then stops",
             of="times",
         ),
         Threshold(

@@ -112,7 +112,7 @@ QUESTION = Question(
             unit="of a layer's units",
             meaning="a larger fraction of dead units at the end is noted",
             seed="5 to 10% is normal",
-            decision="healthy tutors have none; small healthy ReLU networks have 11 to 42% on one batch",
+            decision="healthy tutor runs have none; small healthy ReLU networks have 11 to 42% on one batch",
             of="share",
         ),
         Threshold(

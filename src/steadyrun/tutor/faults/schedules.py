@@ -102,7 +102,7 @@ WORKERS = 4
 
 
 def _inject_slow_warmup(recipe: Recipe) -> Recipe:
-    """Stretch the warmup for four workers that each step the scheduler, although only one does."""
+    """Stretch the warmup for four workers that each step the scheduler, although a single process trains."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: _factor(step, config))
