@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Finding, Limits, Outcome, Question
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
@@ -27,9 +27,12 @@ def find(run: Signals, _limit: Limits) -> Finding:
         return Finding("label-out-of-range", f"label {worst} among {size} classes ({facts}).", measured, at)
     frames = failure.get("traceback")
     where = f" ({frames[-1]})" if isinstance(frames, list) and frames else ""
-    if not run.names and failure.get("type") not in _FROM_OUTSIDE:
+    if failure.get("type") in _FROM_OUTSIDE:
+        return Finding("exception", f"the run ended with {facts}{where}.", step=at)
+    if not run.names:
         return Finding("before-first-step", f"the program ended before its first recorded step with {facts}{where}.")
-    return Finding("exception", f"the run ended with {facts}{where}.", step=at)
+    last = at if at is not None else max(int(run.raw(name).steps[-1]) for name in run.names)
+    return Finding("crashed", f"the run ended after step {last} with {facts}{where}.", step=last)
 
 
 QUESTION = Question(
@@ -64,7 +67,16 @@ QUESTION = Question(
             fix="Repair the line that raises; run `steadyrun preflight` on the program before the next start.",
             explains=("C", "D", "S", "V"),
         ),
-        Outcome(name="exception", answer=NOTE, meaning="an exception ended the run"),
+        Outcome(
+            name="crashed",
+            answer=SUSPECT,
+            meaning="an exception ended the run before it was finished",
+            fix="Repair the line that raises and resume from the last checkpoint; after an out-of-memory error, lower "
+            "the batch size or accumulate gradients.",
+            experiment="Resume from the last checkpoint: if the same exception comes back at the same step, the batch "
+            "or the state at that step causes it; if not, the machine does.",
+        ),
+        Outcome(name="exception", answer=NOTE, meaning="a person or the cluster ended the run"),
     ),
     find=find,
     always=True,
