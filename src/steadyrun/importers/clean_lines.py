@@ -12,6 +12,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers.log_rows import Anomalies
 
 CHUNK = 2**20
+ENCODED = 2**16  # bytes of the beginning that show the encoding
 LONGEST_LINE = 8 * 2**20
 LARGEST_JSON = 128 * 2**20
 
@@ -21,6 +22,7 @@ _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old pro
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
+_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _LONGEST_FORM = 1_000  # characters at the end of a line that are compared
 _MOSTLY = 0.9  # of the lines of a form have as many decimals, if a program prints them so: half a number has fewer
 _REMEMBERED = 50  # lines before the last one among which one of its form is looked for
@@ -39,25 +41,42 @@ def head(path: Path, size: int = 2**16) -> bytes:
 
 
 def encoding_of(start: bytes) -> str:
-    """The encoding of a text; UTF-8 unless a byte order mark, or a zero in every other byte, says otherwise."""
+    """The encoding of a text: UTF-8, unless a byte order mark or the bytes themselves show another one."""
     marked = next((name for mark, name in _BOMS if start.startswith(mark)), None)
     if marked or b"\0" not in start:
-        return marked or "utf-8"
+        return marked or _without_mark(start)
     even, odd = start[::2].count(0) / len(start), start[1::2].count(0) / len(start)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
         return "utf-16-le" if odd > even else "utf-16-be"
     return "utf-8"
 
 
+def _without_mark(start: bytes) -> str:
+    """UTF-8; if most other characters are invalid in it, the encoding of Chinese or of Western European systems.
+
+    Chinese characters have two bytes each, so that runs of such bytes are even; an accented letter has one.
+    """
+    if start.isascii():
+        return "utf-8"
+    text = start.decode("utf-8", "replace")
+    wrong = text.count("\ufffd")
+    if wrong <= sum(not character.isascii() for character in text) - wrong:
+        return "utf-8"
+    runs = _NOT_ASCII.findall(start)
+    even = sum(len(run) % 2 == 0 for run in runs)
+    return "gb18030" if even >= _MOSTLY * len(runs) else "cp1252"
+
+
 def decoded(data: bytes) -> str:
-    """Bytes as text for a first look: whatever is no text is replaced."""
-    text = data.lstrip(b"\0") if not encoding_of(data[:4096]).startswith("utf-16") else data
-    return text.decode(encoding_of(data[:4096]), "replace")
+    """Bytes as text for a first look: invalid characters are replaced."""
+    encoding = encoding_of(data[:ENCODED])
+    text = data.lstrip(b"\0") if not encoding.startswith("utf-16") else data
+    return text.decode(encoding, "replace")
 
 
 def binary(start: bytes) -> bool:
     """Whether these bytes are no text in any encoding that logs have."""
-    if encoding_of(start[:4096]) != "utf-8" or not start:
+    if encoding_of(start[:ENCODED]).startswith("utf-16") or not start:
         return False
     text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
     odd = len(text) - len(text.translate(None, _CONTROLS))
@@ -71,7 +90,7 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
     """
     number, rest, read = 1, "", 0
     before: deque[str] = deque(maxlen=_REMEMBERED)
-    decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
+    decoder = codecs.getincrementaldecoder(encoding_of(head(path, ENCODED)))("replace")
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             read += len(chunk)

@@ -100,7 +100,8 @@ def imported(
             return [_without_steps(log, source, form, wanted, anomalies, target)]
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
-    if likely := likely_roles(mapped, ahead, source):
+    likely = {role: name for role, name in likely_roles(mapped, ahead, source).items() if role not in wanted.given}
+    if likely:
         log.roles |= likely
         mapped = Mapped.of(names, log, wanted.given, anomalies)
     roles = {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles

@@ -32,7 +32,7 @@ KINDS = frozenset({
 })  # fmt: skip
 NEUTRAL = frozenset({
     "total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per", "set",
-    "inner", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum",
+    "inner", "current", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum",
 })  # fmt: skip
 SMOOTH = frozenset({
     "avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval",
