@@ -202,7 +202,10 @@ def test_a_log_says_how_its_program_ended(behind: str, kind: str | None, tmp_pat
     ("behind", "verdict"),
     [
         (TRACEBACK, "suspect"),
-        ("torch.cuda.OutOfMemoryError: CUDA out of memory.\n".join((TRACEBACK.rpartition("Unbound")[0], "")), "suspect"),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory.\n".join((TRACEBACK.rpartition("Unbound")[0], "")),
+            "suspect",
+        ),
         ("run.sh: line 5: 1234 Killed                  python train.py\n", "suspect"),
         (TRACEBACK.rpartition("Unbound")[0] + "KeyboardInterrupt\n", "healthy"),
         ("slurmstepd: error: *** JOB 12 ON n CANCELLED AT 2024 DUE TO TIME LIMIT ***\n", "healthy"),

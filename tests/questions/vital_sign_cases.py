@@ -155,8 +155,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "won", run(without=LOSSES, G_loss=2 + 0.1 * NOISE, D_loss=0.5 * np.exp(-STEPS / 60))),
     ("V1.1", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.1", "missing", run(loss=FALLING[:5])),
-    ("V1.2", "term-left-behind", run(kl=0.15 * 0.9 ** (STEPS / 5) + 1e-6, recon=0.3 + 0.01 * NOISE)),
-    ("V1.2", "not-applicable", run(kl=3 + 0.9 ** (STEPS / 5) * 1e5, recon=80 + NOISE, config=UNTOLD)),
+    (
+        "V1.2",
+        "term-left-behind",
+        run(kl=0.15 * 0.9 ** (STEPS / 5) + 1e-6, recon=0.3 + NOISE / 100, config=UNTOLD, manifest=NO_CLASSES),
+    ),
+    (
+        "V1.2",
+        "not-applicable",
+        run(kl=3 + 0.9 ** (STEPS / 5) * 1e5, recon=80 + NOISE, config=UNTOLD, manifest=NO_CLASSES),
+    ),
     ("V1.2", "beats", run()),
     ("V1.2", "no-better", run(loss=FLAT)),
     ("V1.2", "not-yet", run(loss=FLAT[:100])),

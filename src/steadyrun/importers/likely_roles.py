@@ -60,9 +60,7 @@ def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str
 def _fuller(loss: str, names: list[str], packs: list[LogRows]) -> str | None:
     """Another training loss that covers the log, if the one that is named best has few points late in it."""
     others = [name for name in names if name != loss and rank("loss", name) is not None]
-    there = {
-        name: np.flatnonzero(np.concatenate([present(rows, name) for rows in packs])) for name in (loss, *others)
-    }
+    there = {name: np.flatnonzero(np.concatenate([present(rows, name) for rows in packs])) for name in (loss, *others)}
     best = max(others, key=lambda name: len(there[name]), default=None)
     if best is None or not len(there[loss]) or len(there[loss]) >= _RARE * len(there[best]):
         return None
