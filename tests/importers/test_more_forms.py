@@ -1,5 +1,7 @@
 """Forms of logs that strangers have: groups of columns, other encodings, counts in headings, Sockeye metrics."""
 
+# ruff: noqa: RUF001  (marks of other scripts are what it is about)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -92,7 +94,8 @@ def test_sockeye_metrics(tmp_path: Path) -> None:
 def test_a_loss_that_is_rarely_printed_is_not_the_loss_of_the_run(tmp_path: Path) -> None:
     means = "".join(f"Training epoch: {epoch}\n\tmean_loss: {3 - epoch / 40:.4f}\n" for epoch in range(80))
     late = "".join(
-        f"Training epoch: {epoch}\n\tIter {epoch * 500} Done. | loss: 1.5 | lr: 0.01\n\tmean_loss: {1 - epoch / 400:.4f}\n"
+        f"Training epoch: {epoch}\n\tIter {epoch * 500} Done. | loss: 1.5 | lr: 0.01\n"
+        f"\tmean_loss: {1 - epoch / 400:.4f}\n"
         for epoch in range(80, 85)
     )
     run = steadyrun.import_log(log(tmp_path, means + late), tmp_path / "run")

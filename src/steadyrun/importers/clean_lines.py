@@ -22,7 +22,7 @@ _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old pro
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
-_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
+_NOT_ASCII = re.compile(r"[\x80-\xff]+")
 _LONGEST_FORM = 1_000  # characters at the end of a line that are compared
 _MOSTLY = 0.9  # of the lines of a form have as many decimals, if a program prints them so: half a number has fewer
 _REMEMBERED = 50  # lines before the last one among which one of its form is looked for
@@ -62,7 +62,7 @@ def _without_mark(start: bytes) -> str:
     wrong = text.count("\ufffd")
     if wrong <= sum(not character.isascii() for character in text) - wrong:
         return "utf-8"
-    runs = _NOT_ASCII.findall(start)
+    runs = _NOT_ASCII.findall(start.decode("latin-1"))
     even = sum(len(run) % 2 == 0 for run in runs)
     return "gb18030" if even >= _MOSTLY * len(runs) else "cp1252"
 

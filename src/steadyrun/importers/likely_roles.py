@@ -1,7 +1,8 @@
 """Find roles that the names of a log do not give: by its file, the names beside it or the course of the numbers.
 
-Only for a log in which nothing is known as a loss, or in which the name that fits best is rarely printed. A name that may be a loss, such as `cost`, `error` or `train`, is
-one if its numbers come down; if they do not, it may as well be an accuracy, and gets no role.
+Only for a log in which nothing is known as a loss, or in which the name that fits best is rarely printed. A name that
+may be a loss, such as `cost`, `error` or `train`, is one if its numbers come down; if they do not, it may as well be an
+accuracy, and gets no role.
 """
 
 from __future__ import annotations

@@ -145,15 +145,18 @@ class Axis:
 
     def _collides(self, packs: list[LogRows]) -> bool:
         """Whether most values of the guide lie on the step of another value: such a column counts something else."""
-        points = distinct = 0
+        each: list[Integers] = []  # values on each step
         for rows in packs:
             values = guiding(rows, self.guides)
             for part in self.place(rows):
                 there = np.isfinite(values[part.rows])
                 pairs = np.unique(np.stack([part.steps[there], values[part.rows][there]]), axis=1)
-                points += pairs.shape[1]
-                distinct += len(np.unique(pairs[0]))
-        return points >= _FEWEST_COLLIDING and distinct < _COLLIDE * points
+                each.append(np.unique(pairs[0], return_counts=True)[1])
+        counts = np.concatenate([*each, np.zeros(0, np.int64)])
+        points = int(np.sum(counts))
+        if points < _FEWEST_COLLIDING:
+            return False
+        return len(counts) < _COLLIDE * points or _vary(counts)
 
     @np.errstate(invalid="ignore", over="ignore")  # epochs and losses may be infinite; what is compared is then false
     def place(self, rows: LogRows) -> list[Placed]:
@@ -405,6 +408,12 @@ class Axis:
         times = floats(rows, self.roles.get(TIME))
         seconds = np.where((times > _MILLISECONDS[0]) & (times < _MILLISECONDS[1]), times / 1000, times)
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
+
+
+def _vary(counts: Integers) -> bool:
+    """Whether most steps hold several values, now more, now fewer: ranks of a training write equally many each."""
+    alike = np.max(np.bincount(counts)) / len(counts)
+    return bool(np.sum(counts > 1) > _COLLIDE * len(counts) and alike < _MOST)
 
 
 def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -> None:

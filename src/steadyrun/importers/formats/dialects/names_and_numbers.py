@@ -396,8 +396,10 @@ def _sure(lines: list[str]) -> bool:
 
 
 _COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
-_NOUNS = ("reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "perplexity",
-          "error")  # fmt: skip
+_NOUNS = (
+    "reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "perplexity",
+    "error",
+)  # fmt: skip
 _METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
 DIALECT = Dialect(
