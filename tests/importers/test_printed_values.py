@@ -208,6 +208,7 @@ def test_a_log_says_how_its_program_ended(behind: str, kind: str | None, tmp_pat
         ),
         ("run.sh: line 5: 1234 Killed                  python train.py\n", "suspect"),
         (TRACEBACK.rpartition("Unbound")[0] + "KeyboardInterrupt\n", "healthy"),
+        (TRACEBACK.rpartition("Unbound")[0] + "a.b.SignalException: Process 5 got signal: 15\n", "healthy"),
         ("slurmstepd: error: *** JOB 12 ON n CANCELLED AT 2024 DUE TO TIME LIMIT ***\n", "healthy"),
     ],
 )

@@ -76,7 +76,7 @@ def decoded(data: bytes) -> str:
 
 def binary(start: bytes) -> bool:
     """Whether these bytes are no text in any encoding that logs have."""
-    if encoding_of(start[:ENCODED]).startswith("utf-16") or not start:
+    if encoding_of(start[:ENCODED]).startswith(("utf-16", "utf-8-sig")) or not start:
         return False
     text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
     odd = len(text) - len(text.translate(None, _CONTROLS))

@@ -6,7 +6,7 @@ from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Finding, Limits, Outc
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
-_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit"}  # a person or the cluster ended the program
+_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit", "SignalException"}  # a person or the cluster ended it
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
