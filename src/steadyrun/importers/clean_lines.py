@@ -32,7 +32,7 @@ COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd
 
 
 def head(path: Path, size: int = 2**16) -> bytes:
-    """The first bytes of a file; a clear error where it cannot be read."""
+    """The first bytes of a file; raises a clear error if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -75,7 +75,7 @@ def decoded(data: bytes) -> str:
 
 
 def binary(start: bytes) -> bool:
-    """Whether these bytes are no text in any encoding that logs have."""
+    """Whether these bytes are not text in any encoding that logs have."""
     if encoding_of(start[:ENCODED]).startswith(("utf-16", "utf-8-sig")) or not start:
         return False
     text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
@@ -84,7 +84,7 @@ def binary(start: bytes) -> bool:
 
 
 def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
-    """(number, text) of each line, one for each redrawing of a progress bar, too, without escape codes.
+    """(number, text) of each line, also one for each redrawing of a progress bar, without escape codes.
 
     A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
     """
@@ -108,7 +108,10 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
                 rest = whole.pop()
                 rest = whole.pop() + rest
             if len(rest) > LONGEST_LINE:
-                raise LogError(f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Is it a text?")
+                raise LogError(
+                    f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Export the log as text with "
+                    "one row per line."
+                )
             for part, end in zip(whole[::2], whole[1::2], strict=True):
                 before.append(part)
                 yield number, plain(part)
@@ -144,6 +147,8 @@ def _fixed(line: str) -> tuple[str, int] | None:
 def _without_last_word(line: str, number: int, anomalies: Anomalies, before: Iterable[str]) -> str:
     if is_whole(line, before):
         return line
-    anomalies.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
+    anomalies.note(
+        "a last line without an end", "its last word is left out because it may be cut off", f"line {number:,}"
+    )
     match = _UP_TO_LAST_WORD.match(line)
     return match[0] if match else ""

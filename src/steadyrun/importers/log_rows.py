@@ -128,7 +128,10 @@ def packed(rows: Iterable[Row]) -> Iterator[LogRows]:
         pack.append(row)
         names.update(row)
         if len(names) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: it does not look like a training log")
+            raise LogError(
+                f"more than {WIDEST:,} different names, so it does not look like a training log. Export the metrics "
+                "alone, as CSV or JSON lines."
+            )
         if len(pack) >= PACK or len(pack) * len(names) > _CELLS:
             yield _pack(pack)
             pack = []

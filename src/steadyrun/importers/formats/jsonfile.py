@@ -173,7 +173,9 @@ def _objects(path: Path, anomalies: Anomalies) -> Iterator[tuple[str, Any]]:
         objects += 1
         yield f"line {number:,}", entry
     if not objects:
-        raise LogError(f"{path}: no line is a JSON object")
+        raise LogError(
+            f'{path}: no line is a JSON object. Write one object per line, such as {{"step": 1, "loss": 2.5}}.'
+        )
 
 
 # JSON files that hold a whole run: Keras histories, lists of objects, Megatron's golden values.
@@ -184,16 +186,18 @@ def loaded(path: Path, anomalies: Anomalies) -> Any:
     size = path.stat().st_size
     if size > LARGEST_JSON:
         raise LogError(
-            f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} that one JSON file may have"
+            f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} MB allowed. Save it as JSON "
+            "lines"
         )
     try:
         content, cut = _parsed_file(path)
     except json.JSONDecodeError as problem:
         raise LogError(
-            f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. Is it cut off?"
+            f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. The file may be cut off: copy it "
+            "again, or save it as JSON lines."
         ) from problem
     except (ValueError, RecursionError) as problem:
-        raise LogError(f"{path} is no JSON: {problem}") from problem
+        raise LogError(f"{path} is not valid JSON: {problem}. Export it again, or as CSV.") from problem
     if cut:
         anomalies.note("a JSON file that is cut off", "read up to its last whole entry", cut)
     anomalies.progress(size)
@@ -259,7 +263,7 @@ def _golden(content: Any) -> bool:
 def _read_golden(path: Path, _key: str, anomalies: Anomalies) -> Log:
     content = loaded(path, anomalies)
     if not _golden(content):
-        raise LogError(f"{path} does not have the form of golden values")
+        raise LogError(f"{path} does not have the form of golden values.")
     return Log(packed(_golden_rows(content, anomalies)))
 
 
@@ -330,7 +334,7 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
 def _read_history(path: Path, _key: str, anomalies: Anomalies) -> Log:
     columns = _columns(loaded(path, anomalies), path)
     if columns is None:
-        raise LogError(f"{path} has no lists of numbers by name")
+        raise LogError(f'{path} has no named lists of numbers, such as {{"loss": [2.3, 1.9]}}.')
     return Log(packed(_history_rows(columns, anomalies)), kind="mean of an epoch")
 
 
@@ -378,7 +382,7 @@ def _read_records(path: Path, _key: str, anomalies: Anomalies) -> Log:
     content = loaded(path, anomalies)
     records = _records(content)
     if records is None:
-        raise LogError(f"{path} has no list of objects")
+        raise LogError(f'{path} has no list of objects, such as [{{"step": 1, "loss": 2.5}}].')
     objects = ((f"entry {index}", record) for index, record in enumerate(records) if isinstance(record, dict))
     log = _log(objects, path, anomalies)
     log.roles.update(_boosted(content))

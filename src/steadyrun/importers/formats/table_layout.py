@@ -65,9 +65,12 @@ def layout(path: Path) -> Layout:
         if _mark(_data(lines)) is None:
             missing = "the first lines do not form a table: names, then rows with as many cells"
             raise LogError(f"{path}, line 1: {missing}. Name the format with --format")
-        raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
+        raise LogError(f"{path}, line 1: the columns have no names. Put them in the first line, such as step,loss")
     if len(table.names) > WIDEST:
-        raise LogError(f"{path}, line 1: {len(table.names):,} columns: it does not look like a training log")
+        raise LogError(
+            f"{path}, line 1: {len(table.names):,} columns, so it does not look like a training log. Keep the metrics "
+            "alone."
+        )
     return table
 
 

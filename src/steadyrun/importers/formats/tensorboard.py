@@ -324,7 +324,7 @@ def _detect(sample: FileSample) -> bool:
 def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     event_sources = sources(path, key)
     if not event_sources:
-        raise LogError(f"{path} has no event file in it")
+        raise LogError(f"{path} has no event file (events.out.tfevents…). Give the folder that holds them.")
     by_epochs = counts_epochs(event_sources, key)
     log = Log(iter(()), kind="mean of an epoch" if by_epochs else "")
     log.roles = {"time": _TIME} if by_epochs else {"step": _STEP, "time": _TIME}
@@ -347,10 +347,13 @@ def _checked(path: Path, events: list[Events], points: list[Iterator[Point]], ax
         return
     first = events[0]
     if not any(file.records for file in events):
-        raise LogError(f"{first.path}, byte 0: no record of an event file can be read here; it is damaged or cut off")
+        raise LogError(
+            f"{first.path}, byte 0: no record of an event file can be read here; it is damaged or cut off. Copy it "
+            "again."
+        )
     lost = next((file for file in events if file.lost), None)
     where = f"; {lost.path.name} is damaged or cut off at byte {lost.at:,}" if lost else ""
-    raise LogError(f"{path} has no scalars in it{where}")
+    raise LogError(f'{path} has no scalars{where}. Log some with writer.add_scalar("loss", loss, step).')
 
 
 def _named(points: Iterator[Point], source: EventSource) -> Iterator[Point]:
