@@ -45,11 +45,11 @@ class LogPlace:
     name: str
     key: str = ""
     named: bool = False  # the format was given, not detected
-    found: bool = False  # in a folder: nobody said that it is a log
+    found: bool = False  # in a folder: it may not be a log
 
 
 def format_named(name: str) -> Format:
-    """A format of the table; a clear error where there is none."""
+    """A format by its name; raises a clear error if there is none."""
     known = next((form for form in FORMATS if form.name == name), None)
     if known is None:
         names = [form.name for form in FORMATS]
@@ -60,7 +60,7 @@ def format_named(name: str) -> Format:
 
 
 def places(source: Path, form: str | None = None) -> list[LogPlace]:
-    """The runs at a path, in order; an error where there is none."""
+    """The runs at a path, in order; raises an error if there is none."""
     if not source.exists():
         raise LogError(f"{source} does not exist. Check the path.")
     wanted = format_named(form) if form else None
@@ -163,7 +163,7 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace
 
 
 def _is_run(folder: Path) -> bool:
-    """A run directory of our own: its files are no logs."""
+    """Whether a folder is a run directory of our own: its files are not logs."""
     return (folder / MANIFEST).is_file() and (folder / "metrics").is_dir()
 
 
@@ -177,7 +177,7 @@ def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
         if wanted in (None, form) and not (endings & _PAGES and _is_page(path)):
             yield from _parts(path, form)
     except LogError:
-        return  # a folder has files of all kinds; those that are no logs are passed over
+        return  # a folder has files of all kinds; those that are not logs are passed over
 
 
 def _is_page(path: Path) -> bool:

@@ -99,8 +99,8 @@ def held_out_loss(name: str) -> int | None:
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words that take apart best: CamelCase as words where that makes all of them known."""
-    whole = name.removesuffix("/dataloader_idx_0")  # Lightning, where there are several validation sets
+    """The words that take apart best: CamelCase as words if that makes all of them known."""
+    whole = name.removesuffix("/dataloader_idx_0")  # Lightning, if there are several validation sets
     flat, humps = (frozenset(spelled.split("_")) for spelled in spellings(whole))
     return humps if humps - (_KNOWN | TRAIN | HELD_OUT) <= flat - (_KNOWN | TRAIN | HELD_OUT) else flat
 

@@ -93,9 +93,9 @@ class Axis:
 
     roles: dict[str, str]
     anomalies: Anomalies
-    guides: tuple[str, ...]  # the series whose rows tell whether the log went back: each in its stretch of the log
+    guides: tuple[str, ...]  # the series whose rows show whether the log went back: each in its stretch of the log
     counters: tuple[str, ...] = ()  # what stands above the epochs: a fold, a seed, a start of the program
-    unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
+    unit: str = "step"  # "epoch" if the log counts nothing else, "point" if it counts nothing usable
     runs: int = 1
     attempts: int = 1  # of the run
     _carried: float = float("nan")  # the count of the last row
@@ -422,6 +422,6 @@ def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
-    """The first row after the last guide whose count went back, too: a validation printed before its step."""
+    """The first row after the last guide whose count also went back: a validation printed before its step."""
     back = np.flatnonzero(counts[start:end] < before)
     return start + int(back[0]) if len(back) else end

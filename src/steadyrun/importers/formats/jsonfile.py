@@ -32,11 +32,11 @@ from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import name_of_file
 from steadyrun.signals.curves import Floats
 
-# Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
+# Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation separated from training.
 
 
 _DEPTH = 8
-_SAMPLE = 20  # objects that tell whether each is a row or a point
+_SAMPLE = 20  # objects that show whether each is a row or a point
 _SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
 
 
@@ -55,7 +55,7 @@ def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> d
 
 
 def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Names joined with `/`; settings, and objects that say they are a picture or a table, are no measurements."""
+    """Names joined with `/`; settings, and objects that say they are a picture or a table, are not measurements."""
     for key, item in entry.items():
         name = f"{prefix}{key}"
         if not isinstance(item, dict):
@@ -140,7 +140,7 @@ def exact(text: str) -> float | str:
 
 
 def parsed(line: str) -> Any:
-    """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
+    """A line of JSON, or None. Python's reader also takes NaN and Infinity."""
     try:
         return json.loads(line.strip().removesuffix(","), parse_float=exact)
     except (ValueError, RecursionError):
@@ -168,7 +168,7 @@ def _objects(path: Path, anomalies: Anomalies) -> Iterator[tuple[str, Any]]:
             continue
         entry = parsed(line)
         if not isinstance(entry, dict):
-            anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
+            anomalies.note("lines that are not JSON objects", "left out", f"line {number:,}")
             continue
         objects += 1
         yield f"line {number:,}", entry
@@ -235,7 +235,7 @@ def _up_to_last_entry(text: str) -> tuple[int, str]:
 
 
 def _content(sample: FileSample) -> Any:
-    """The file's content for detection: whole where it is small, else None."""
+    """The file's content for detection: whole if it is small, else None."""
     if sample.path.suffix.lower() != ".json" and not sample.head.lstrip().startswith((b"{", b"[")):
         return None
     about = sample.path.stat()

@@ -50,7 +50,7 @@ def rows_of(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> Iterato
 
 
 def _stepless(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> bool:
-    """MLflow writes step 0 where a program gives none: a run whose points are all there was not counted."""
+    """MLflow writes step 0 if a program gives none: a run whose points all have step 0 was not counted."""
     all_points = [point for points in metrics.values() for point in points]
     if any(step for _, step, _ in all_points) or len(all_points) == len(metrics):
         return False
@@ -77,7 +77,7 @@ def is_database(path: Path) -> bool:
 
 def client(path: Path) -> Any:
     """MLflow's client for a copy of the database as it is now."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # reading a log tells nobody
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # reading a log sends nothing
     with _quiet():
         needed("mlflow.tracking", "mlflow", path)
     needed("sqlalchemy", "mlflow", path)
@@ -196,7 +196,7 @@ def _lines(path: Path, name: str, anomalies: Anomalies) -> Iterator[Point]:
                     raise ValueError
                 yield int(cells[0]), int(cells[2]) if len(cells) > 2 else 0, float(cells[1])
             except ValueError:
-                anomalies.note("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
+                anomalies.note("lines that are not points, or are cut off", "left out", f"{name}, line {number:,}")
 
 
 # -- the database -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _detect(sample: FileSample) -> bool:
 
 
 def _database_parts(path: Path) -> list[SourceRun]:
-    """Every run that was not deleted; where they cannot be listed, the file itself: reading says what is wrong."""
+    """Every run that was not deleted; if they cannot be listed, the file itself: reading it reports what is wrong."""
     try:
         return _runs(path) if is_database(path) else [SourceRun(path.stem)]
     except LogError:

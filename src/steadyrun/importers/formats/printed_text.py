@@ -23,7 +23,7 @@ _STRAY = 0.02  # of the lines with losses: as few may look like another program'
 
 
 def best(sample: FileSample) -> Dialect | None:
-    """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
+    """The dialect that reads most lines of a file; the general one if no other reads more than stray lines."""
     if binary(sample.head):
         return None
     about = sample.path.stat()

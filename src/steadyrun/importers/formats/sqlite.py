@@ -36,7 +36,7 @@ from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank
 
 _MAGIC = b"SQLite format 3\0"
-_SAMPLE = 200  # rows that tell which columns are numbers
+_SAMPLE = 200  # rows that show which columns are numbers
 _CONFIG = "config"
 
 Cells = tuple[Any, ...]

@@ -48,7 +48,7 @@ def detect(sample: FileSample) -> bool:
 
 
 def names_of(sample: FileSample) -> list[str]:
-    """The names of a table that was detected; none where it has none."""
+    """The names of a table that was detected, if it has any."""
     table = _layout_of(ENDS.split(decoded(sample.head)), sample.path)
     return table.names if table else []
 

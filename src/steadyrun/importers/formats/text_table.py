@@ -177,7 +177,7 @@ def _apart(columns: dict[str, pa.Array], split: pa.Array) -> dict[str, pa.Array]
 
 
 class _Text:
-    """A file as valid UTF-8, whatever its encoding, that tells how far it was read."""
+    """A file as valid UTF-8, whatever its encoding, that knows how far it was read."""
 
     closed = False
 

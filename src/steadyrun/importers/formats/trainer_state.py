@@ -55,7 +55,7 @@ def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
 def _rows(history: list[Any], anomalies: Anomalies) -> Iterator[Row]:
     for index, entry in enumerate(history):
         if not isinstance(entry, dict):
-            anomalies.note("entries of log_history that are no object", "left out", f"entry {index}")
+            anomalies.note("entries of log_history that are not objects", "left out", f"entry {index}")
             continue
         row = row_of(entry, anomalies, f"log_history[{index}]")
         if "train_runtime" in row:  # the summary at the end: its train_loss is the mean of the whole run

@@ -30,7 +30,7 @@ _LARGEST = 256 * 2**20  # bytes of one record
 
 
 def records(path: Path, anomalies: Anomalies) -> Iterator[Any]:
-    """W&B's records in the order of the file; where it is damaged, the rest of that block is passed over."""
+    """W&B's records in the order of the file; if it is damaged, the rest of that block is passed over."""
     _check_start(path)
     parse = needed("wandb.proto.wandb_internal_pb2", "wandb", path).Record.FromString
     undecodable = needed("google.protobuf.message", "wandb", path).DecodeError
@@ -194,7 +194,7 @@ def _values(items: Iterable[Any], anomalies: Anomalies, file: Path) -> dict[str,
         try:
             value = json.loads(item.value_json)
         except (ValueError, RecursionError):
-            anomalies.note("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
+            anomalies.note("values that are not JSON", "left out", f"{file.name}, {name[:80]!r}")
             continue
         if name.endswith("/_type"):
             media.append(name.removesuffix("/_type"))

@@ -76,7 +76,7 @@ class Template:
     epoch: int | None = None
     step: int | None = None
     others: list[int] = field(default_factory=list)  # further counts of steps: `epoch: 2, iteration: 5, step: 205`
-    total: int | None = None  # the length of an epoch or of the run, where the step has one
+    total: int | None = None  # the length of an epoch or of the run, if the step has one
     counted: bool = False  # the step has a word for it; else it is a place in brackets or in a bar
     bar: bool = False
     held_out: bool = False  # the whole line is about an evaluation
@@ -165,7 +165,7 @@ class _Learner:
         self.brackets: list[int] = []  # fractions in brackets, not yet given a meaning
         self.pending: str | None = None  # a name in front of a count: `loss at step 10: 2.3`
         self.tainted = False  # a word that spells a number came before: it belongs to the next name
-        self.behind = ""  # a word behind a count that is no part of the next name
+        self.behind = ""  # a word behind a count that does not belong to the next name
 
     def template(self) -> Template:
         said = self.said
@@ -178,7 +178,7 @@ class _Learner:
             said.values += self.weak
         said.values.sort(key=lambda value: value[1])
         level = _LEVEL.search(self.of.line, 0, _PREFIX)
-        begin = level.start() if level else 0  # what a logger prints in front of the message is no value
+        begin = level.start() if level else 0  # what a logger prints in front of the message is not a value
         said.values = [(name, index) for name, index in said.values if self.of.starts[index] >= begin]
         starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
         said.held_out = next((bool(mark.data) for mark in marks if mark.start <= starts[0]), False)
