@@ -135,7 +135,8 @@ def one(source: str, target: str) -> None:
     points = import_it(Path(source), Path(target))
     spent = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"points": points, "s": round(spent, 1), "peak_rss_mib": round(peak)}))
+    cpu = time.process_time()
+    print(json.dumps({"points": points, "s": round(spent, 1), "cpu_s": round(cpu, 1), "peak_rss_mib": round(peak)}))
 
 
 if __name__ == "__main__":

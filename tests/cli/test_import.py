@@ -96,7 +96,7 @@ def test_what_is_declared_is_the_runs_config() -> None:
     (["nothing.log"], "nothing.log does not exist"),
     (["train.log", "--format", "nope"], "there is no format 'nope'"),
     (["train.log", "--format", "parquet"], "not a complete Parquet file"),
-    (["train.log", "--map", "los=loss"], "there is no such role. Roles are step, epoch, time, loss"),
+    (["train.log", "--map", "los=loss"], "unknown role. Roles are step, epoch, time, loss"),
     (["train.log", "--map", "loss=nope"], "the log has no series of that name. It has 'iter', 'loss'"),
     (["train.log", "--map", "loss"], "--map loss: it has no form NAME=VALUE"),
     (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
@@ -106,7 +106,7 @@ def test_what_is_declared_is_the_runs_config() -> None:
     (["packed.csv.gz"], "is compressed (gzip): unpack it first"),
     (["folder"], "no file in it is a log of any known format"),
     (["cut/trainer_state.json"], "line 1, column 19: "),
-    (["numbers.csv"], "numbers.csv, line 1: no names of columns"),
+    (["numbers.csv"], "numbers.csv, line 1: the columns have no names"),
     (["other.csv"], "no series looks like a loss"),
     ([".", "--name", "one"], "--name names one"),
 ])  # fmt: skip
@@ -283,7 +283,7 @@ def test_import_log_in_python(tmp_path: Path) -> None:
     assert len(run.series("loss")) == len(CURVE)
     with pytest.raises(steadyrun.errors.LogError, match="give one of them"):
         steadyrun.import_log(tmp_path, "both", mapping={"loss": "train/ce"})
-    with pytest.raises(steadyrun.errors.LogError, match="no such role"):
+    with pytest.raises(steadyrun.errors.LogError, match="unknown role"):
         steadyrun.import_log("metrics.csv", "again", mapping={"los": "train/ce"})
     with pytest.raises(steadyrun.errors.LogError, match="is there already"):
         steadyrun.import_log("train.log", "run")
@@ -319,10 +319,10 @@ def test_a_score_can_be_named() -> None:
 @pytest.mark.parametrize(("given", "said"), [
     (["train.log", "--format", "nope"], "there is no format 'nope'"),
     (["train.log", "--map", "loss=nope"], "the log has no series of that name"),
-    (["train.log", "--map", "los=loss"], "there is no such role"),
+    (["train.log", "--map", "los=loss"], "unknown role"),
     (["train.log", "--map", "loss"], "--map loss: it has no form NAME=VALUE"),
     (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
-    (["train.log", "--format", "wandb-csv"], "has no run in it that reads as CSV export"),
+    (["train.log", "--format", "wandb-csv"], "has no run that reads as CSV export"),
     (["train.log", "--format", "parquet"], "not a complete Parquet file"),
     (["binary.log"], "--format"),
     (["names.csv"], "--map loss=NAME"),

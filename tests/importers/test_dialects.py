@@ -28,6 +28,18 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
         "text",
         {"loss": [(0, 3.5), (1, 2.5), (2, 1.5)]},
     ),
+    "groups of columns": (
+        "        | --- VALID --- | --- TRAIN --- | --- |\n"
+        "lr   iter  epoch | loss  top-1 | loss  top-1 | time |\n" + "-" * 40 + "\n"
+        + "".join(f"0.1  {n}.0  {n}.0 | {4 - n}.5  80.1 | {3 - n}.5  70.1 |  0 hr 0{n} min\n" for n in range(3)),
+        "groups",
+        {"loss": [(0, 3.5), (1, 2.5), (2, 1.5)], "val_loss": [(0, 4.5), (1, 3.5), (2, 2.5)]},
+    ),
+    "Sockeye": (
+        "".join(f"{n}\tepoch=0\tperplexity-train={9 - n}.5\tperplexity-val={9 - n}.9\n" for n in range(1, 6)),
+        "text",
+        {"perplexity-val": [(n, 9 - n + 0.9) for n in range(1, 6)]},
+    ),
     "settings with a learning rate": (
         "".join(
             f"try {{'learning_rate': 0.00{n}, 'batch_size': 8}}\nEpoch {n}00 | Train=0.{9 - n} | Val=0.{8 - n}\n"

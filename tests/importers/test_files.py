@@ -83,7 +83,7 @@ def test_latin_1(name: str, text: str, tmp_path: Path) -> None:
     ("run.log", "step 1 loss: 2.5\nstep 2 loss: 2.4\nstep 3 loss: 2", [1, 2], "last word is left out"),
     ("run.csv", "step,lr,loss\n1,0.1,2.5\n2,0.1,2.4\n3,0.1,2", [1, 2], "last cell is left out"),
     ("run.csv", "step,loss,lr\n1,2.5,0.1\n2,2.4,0.1\n3,2", [1, 2], "rows that do not have 3 cells"),
-    ("run.jsonl", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n{"step": 3, "loss": 2', [1, 2], "no JSON object"),
+    ("run.jsonl", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n{"step": 3, "loss": 2', [1, 2], "not JSON objects"),
     ("run.jsonl", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n{"step": 3, "loss": 2.3}', [1, 2, 3], ""),
 ])  # fmt: skip
 def test_a_last_line_that_is_cut_off(name: str, text: str, kept: list[int], told: str, tmp_path: Path) -> None:

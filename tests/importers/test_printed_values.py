@@ -198,6 +198,25 @@ def test_a_log_says_how_its_program_ended(behind: str, kind: str | None, tmp_pat
     assert len(run.series("loss").values) >= len(EPOCHS)
 
 
+@pytest.mark.parametrize(
+    ("behind", "verdict"),
+    [
+        (TRACEBACK, "suspect"),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory.\n".join((TRACEBACK.rpartition("Unbound")[0], "")),
+            "suspect",
+        ),
+        ("run.sh: line 5: 1234 Killed                  python train.py\n", "suspect"),
+        (TRACEBACK.rpartition("Unbound")[0] + "KeyboardInterrupt\n", "healthy"),
+        (TRACEBACK.rpartition("Unbound")[0] + "a.b.SignalException: Process 5 got signal: 15\n", "healthy"),
+        ("slurmstepd: error: *** JOB 12 ON n CANCELLED AT 2024 DUE TO TIME LIMIT ***\n", "healthy"),
+    ],
+)
+def test_a_crash_after_some_steps_is_a_suspect(behind: str, verdict: str, tmp_path: Path) -> None:
+    lines = "".join(f"step {step} loss: {0.2 + 2 * 0.99**step:.4f}\n" for step in range(400))
+    assert ending(lines + behind, tmp_path).verdict == verdict
+
+
 def test_a_traceback_among_other_logs_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(printed("Epoch {e} loss: {l:.4f}\n"))
     (tmp_path / "a.err").write_text(TRACEBACK)

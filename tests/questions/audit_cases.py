@@ -426,7 +426,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A6.1", "pass", run(loss_scale=np.full(600, 1024.0), events=SEAM)),
     ("A6.1", "lost", run(loss_scale=np.where(STEPS < 450, 1024.0, 65536.0), events=SEAM)),
     ("A7.1", "not-applicable", run()),
-    ("A7.1", "exception", run(manifest={"failure": {"type": "ValueError", "message": "no"}})),
+    ("A7.1", "crashed", run(manifest={"failure": {"type": "ValueError", "message": "no"}})),
+    ("A7.1", "crashed", run(manifest={"failure": {"type": "OutOfMemory", "message": ""}})),
+    ("A7.1", "exception", run(manifest={"failure": {"type": "TimeLimit", "message": ""}})),
+    ("A7.1", "exception", run(manifest={"failure": {"type": "KeyboardInterrupt", "message": ""}})),
     ("A7.1", "before-first-step", Synthetic(manifest={"failure": {**CRASH, "traceback": ["a.py:3 in f"]}})),
     ("A7.1", "exception", Synthetic(manifest={"failure": {"type": "KeyboardInterrupt", "message": ""}})),
     (

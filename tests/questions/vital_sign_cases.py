@@ -155,6 +155,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "won", run(without=LOSSES, G_loss=2 + 0.1 * NOISE, D_loss=0.5 * np.exp(-STEPS / 60))),
     ("V1.1", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.1", "missing", run(loss=FALLING[:5])),
+    (
+        "V1.2",
+        "term-left-behind",
+        run(kl=0.15 * 0.9 ** (STEPS / 5) + 1e-6, recon=0.3 + NOISE / 100, config=UNTOLD, manifest=NO_CLASSES),
+    ),
+    (
+        "V1.2",
+        "not-applicable",
+        run(kl=3 + 0.9 ** (STEPS / 5) * 1e5, recon=80 + NOISE, config=UNTOLD, manifest=NO_CLASSES),
+    ),
     ("V1.2", "beats", run()),
     ("V1.2", "no-better", run(loss=FLAT)),
     ("V1.2", "not-yet", run(loss=FLAT[:100])),
@@ -262,6 +272,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "no-signal", run(without=LOSSES, reward=np.full(600, 0.016))),  # one value throughout
     ("V1.8", "no-signal", run(without=LOSSES, score=np.zeros(600))),
     ("V1.8", "flat", run(without=LOSSES, score=np.zeros(600), total_reward=STEPS / 100 + NOISE)),
+    # single episodes hide the rise that their mean shows
+    ("V1.8", "rose", run(without=LOSSES, reward=np.where(NOISE > 0.9, 100.0, -5.0), avg_reward=STEPS / 100 + NOISE)),
     ("V1.8", "none", run(**{"metrics/mAP50(B)": (list(range(30)), np.zeros(30))})),
     ("V1.8", "steady", run(accuracy=(list(range(30)), np.zeros(30)))),  # what it was measured on is not known
     ("V1.8", "rose", run(test_err=60 - STEPS / 20 + NOISE)),

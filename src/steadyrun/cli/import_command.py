@@ -26,7 +26,7 @@ def import_(
     declarations: DeclareOption = None,
     number: RunOption = None,
     folder: Annotated[Path, typer.Option("--out", help="Where run directories go.")] = Path("experiments"),
-    name: Annotated[str | None, typer.Option(help="What the run is called; only where the source is one run.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; only if the source holds one run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show how each series is read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
     _list: Annotated[bool, typer.Option("--formats", help="List the formats and leave.", is_eager=True,
@@ -79,7 +79,7 @@ def import_(
 def _done(
     location: LogPlace, target: Path | None, given: LogOptions, progress: Progress, alone: bool, as_json: bool
 ) -> bool:
-    """Import one run and tell of it; False, with a message, where it cannot be and others may."""
+    """Import one run and report it; False, with a message, if it fails and others may succeed."""
     try:
         runs = _runs(location, target, given, progress)
     except LogError as problem:

@@ -1,4 +1,4 @@
-"""A log of another tool where a run directory is asked for: imported for the time of the command."""
+"""Accept a log of another tool instead of a run directory: import it for the time of the command."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _assigned(texts: list[str], option: str, read: Callable[[str], Any]) -> dict
 
 
 def _value(text: str) -> Any:
-    """A declared value: JSON where it is some, else the text itself."""
+    """A declared value: JSON if it parses, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:

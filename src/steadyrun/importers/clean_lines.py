@@ -12,6 +12,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers.log_rows import Anomalies
 
 CHUNK = 2**20
+ENCODED = 2**16  # bytes of the beginning that show the encoding
 LONGEST_LINE = 8 * 2**20
 LARGEST_JSON = 128 * 2**20
 
@@ -21,6 +22,7 @@ _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old pro
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
+_NOT_ASCII = re.compile(r"[\x80-\xff]+")
 _LONGEST_FORM = 1_000  # characters at the end of a line that are compared
 _MOSTLY = 0.9  # of the lines of a form have as many decimals, if a program prints them so: half a number has fewer
 _REMEMBERED = 50  # lines before the last one among which one of its form is looked for
@@ -30,7 +32,7 @@ COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd
 
 
 def head(path: Path, size: int = 2**16) -> bytes:
-    """The first bytes of a file; a clear error where it cannot be read."""
+    """The first bytes of a file; raises a clear error if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -39,25 +41,42 @@ def head(path: Path, size: int = 2**16) -> bytes:
 
 
 def encoding_of(start: bytes) -> str:
-    """The encoding of a text; UTF-8 unless a byte order mark, or a zero in every other byte, says otherwise."""
+    """The encoding of a text: UTF-8, unless a byte order mark or the bytes themselves show another one."""
     marked = next((name for mark, name in _BOMS if start.startswith(mark)), None)
     if marked or b"\0" not in start:
-        return marked or "utf-8"
+        return marked or _without_mark(start)
     even, odd = start[::2].count(0) / len(start), start[1::2].count(0) / len(start)
     if max(even, odd) > 0.4 and min(even, odd) < 0.05:
         return "utf-16-le" if odd > even else "utf-16-be"
     return "utf-8"
 
 
+def _without_mark(start: bytes) -> str:
+    """UTF-8; if most other characters are invalid in it, the encoding of Chinese or of Western European systems.
+
+    Chinese characters have two bytes each, so that runs of such bytes are even; an accented letter has one.
+    """
+    if start.isascii():
+        return "utf-8"
+    text = start.decode("utf-8", "replace")
+    wrong = text.count("\ufffd")
+    if wrong <= sum(not character.isascii() for character in text) - wrong:
+        return "utf-8"
+    runs = _NOT_ASCII.findall(start.decode("latin-1"))
+    even = sum(len(run) % 2 == 0 for run in runs)
+    return "gb18030" if even >= _MOSTLY * len(runs) else "cp1252"
+
+
 def decoded(data: bytes) -> str:
-    """Bytes as text for a first look: whatever is no text is replaced."""
-    text = data.lstrip(b"\0") if not encoding_of(data[:4096]).startswith("utf-16") else data
-    return text.decode(encoding_of(data[:4096]), "replace")
+    """Bytes as text for a first look: invalid characters are replaced."""
+    encoding = encoding_of(data[:ENCODED])
+    text = data.lstrip(b"\0") if not encoding.startswith("utf-16") else data
+    return text.decode(encoding, "replace")
 
 
 def binary(start: bytes) -> bool:
-    """Whether these bytes are no text in any encoding that logs have."""
-    if encoding_of(start[:4096]) != "utf-8" or not start:
+    """Whether these bytes are not text in any encoding that logs have."""
+    if encoding_of(start[:ENCODED]).startswith(("utf-16", "utf-8-sig")) or not start:
         return False
     text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
     odd = len(text) - len(text.translate(None, _CONTROLS))
@@ -65,13 +84,13 @@ def binary(start: bytes) -> bool:
 
 
 def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
-    """(number, text) of each line, one for each redrawing of a progress bar, too, without escape codes.
+    """(number, text) of each line, also one for each redrawing of a progress bar, without escape codes.
 
     A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
     """
     number, rest, read = 1, "", 0
     before: deque[str] = deque(maxlen=_REMEMBERED)
-    decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
+    decoder = codecs.getincrementaldecoder(encoding_of(head(path, ENCODED)))("replace")
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             read += len(chunk)
@@ -89,7 +108,10 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
                 rest = whole.pop()
                 rest = whole.pop() + rest
             if len(rest) > LONGEST_LINE:
-                raise LogError(f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Is it a text?")
+                raise LogError(
+                    f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Export the log as text with "
+                    "one row per line."
+                )
             for part, end in zip(whole[::2], whole[1::2], strict=True):
                 before.append(part)
                 yield number, plain(part)
@@ -125,6 +147,8 @@ def _fixed(line: str) -> tuple[str, int] | None:
 def _without_last_word(line: str, number: int, anomalies: Anomalies, before: Iterable[str]) -> str:
     if is_whole(line, before):
         return line
-    anomalies.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
+    anomalies.note(
+        "a last line without an end", "its last word is left out because it may be cut off", f"line {number:,}"
+    )
     match = _UP_TO_LAST_WORD.match(line)
     return match[0] if match else ""

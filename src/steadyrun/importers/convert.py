@@ -98,9 +98,10 @@ def imported(
     if not names:
         if log.failure:
             return [_without_steps(log, source, form, wanted, anomalies, target)]
-        raise LogError(f"{source} has no row of numbers in it")
+        raise LogError(f"{source} has no row of numbers. Print at least a step and a loss, such as `step 10 loss 2.5`.")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
-    if likely := likely_roles(mapped, ahead, source):
+    likely = {role: name for role, name in likely_roles(mapped, ahead, source).items() if role not in wanted.given}
+    if likely:
         log.roles |= likely
         mapped = Mapped.of(names, log, wanted.given, anomalies)
     roles = {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles
@@ -108,7 +109,7 @@ def imported(
     with nullcontext() if target is None else staged(target) as stage:
         runs = _read(windows, roles, log, wanted, anomalies, stage)
         if not runs:
-            raise LogError(f"{source}: no row has a usable step")
+            raise LogError(f"{source}: no row has a usable step. Name the column that counts with --map step=NAME.")
         _tell_objective([run.mapped for run in runs], anomalies)
         _check_useful(runs, source, wanted)
         chosen = _chosen(runs, wanted, source)
@@ -147,7 +148,7 @@ def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
     objective = every[-1].losses()[1]
     if objective == OPPOSED:
         anomalies.note(
-            "losses of players against each other", "each is kept under its name, for their sum need not fall"
+            "losses of players against each other", "each is kept under its name because their sum need not fall"
         )
     elif objective == NONE:
         done = "all are kept; --map loss=NAME names one, --map score=NAME a reward, accuracy or other score"
@@ -263,7 +264,10 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
     for rows in packs:
         count += rows.count
         if count > MOST_ROWS:
-            raise LogError(f"{source} has more than {MOST_ROWS:,} rows: it does not look like a training log")
+            raise LogError(
+                f"{source} has more than {MOST_ROWS:,} rows, so it does not look like a training log. Keep every "
+                "hundredth row."
+            )
         yield rows
 
 

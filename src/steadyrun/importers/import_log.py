@@ -83,7 +83,9 @@ def import_runs(
         text = f"{location.path} cannot be read as {location.format.title}: {problem}"
         raise (misnamed(text, location.format) if location.named else LogError(text)) from problem
     except (RecursionError, MemoryError) as problem:
-        raise LogError(f"{location.path} is nested too deeply to parse ({type(problem).__name__})") from problem
+        raise LogError(
+            f"{location.path} is nested too deeply to parse ({type(problem).__name__}). Save one object per line."
+        ) from problem
     for outcome in outcomes:
         outcome.name = location.name if outcome.runs == 1 else f"{location.name}-{outcome.number}"
     return outcomes

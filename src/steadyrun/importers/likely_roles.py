@@ -1,7 +1,8 @@
-"""Roles that the names of a log do not give: its file, the names beside it or the course of the numbers do.
+"""Find roles that the names of a log do not give: by its file, the names beside it or the course of the numbers.
 
-Only for a log in which nothing is known as a loss. A name that may be a loss, such as `cost`, `error` or `train`, is
-one if its numbers come down; if they do not, it may as well be an accuracy, and gets no role.
+Only for a log in which nothing is known as a loss, or in which the name that fits best is rarely printed. A name that
+may be a loss, such as `cost`, `error` or `train`, is one if its numbers come down; if they do not, it may as well be an
+accuracy, and gets no role.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from steadyrun.importers.log_rows import LogRows
 from steadyrun.importers.log_series import Mapped
 from steadyrun.importers.loss_parts import NONE
-from steadyrun.importers.row_marks import floats
+from steadyrun.importers.row_marks import floats, present
 from steadyrun.importers.series_roles import (
     HELD_OUT,
     KINDS,
@@ -37,12 +38,15 @@ _MAYBE = (
 )  # the likeliest first
 _BESIDE = TRAIN | HELD_OUT | NEUTRAL | SMOOTH
 _FEWEST = 5  # points that show a course
+_RARE = 0.1  # of the points of another loss: one with fewer, and which begins late, is not the loss of the run
 _END = 0.2  # of the points at either end, whose medians are compared
 
 
 def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str, str]:
-    """Role to name, for a log of which nothing is known as a loss or a score."""
+    """Role to name, for a log of which nothing is known as a loss or a score, or only a loss that is hardly there."""
     names = list(mapped.series)
+    if (loss := mapped.roles.get("loss")) is not None and (other := _fuller(loss, names, packs)) is not None:
+        return {"loss": other}
     if mapped.sums or {"loss", "val_loss", SCORE} & mapped.roles.keys() or mapped.losses()[1] != NONE:
         return {}
     if set(names) >= _MONITOR:
@@ -52,6 +56,17 @@ def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str
     if about is not None and names == unnamed[:1] and not set(names) & set(mapped.roles.values()):
         return {about: names[0]}
     return _by_course(unnamed, packs)
+
+
+def _fuller(loss: str, names: list[str], packs: list[LogRows]) -> str | None:
+    """Another training loss that covers the log, if the one that is named best has few points late in it."""
+    others = [name for name in names if name != loss and rank("loss", name) is not None]
+    there = {name: np.flatnonzero(np.concatenate([present(rows, name) for rows in packs])) for name in (loss, *others)}
+    best = max(others, key=lambda name: len(there[name]), default=None)
+    if best is None or not len(there[loss]) or len(there[loss]) >= _RARE * len(there[best]):
+        return None
+    before = int(np.searchsorted(there[best], there[loss][0]))
+    return best if before > _RARE * len(there[best]) else None
 
 
 def role_of_file(source: Path) -> str | None:

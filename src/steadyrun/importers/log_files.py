@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from steadyrun.errors import LogError
@@ -44,24 +45,27 @@ class LogPlace:
     name: str
     key: str = ""
     named: bool = False  # the format was given, not detected
-    found: bool = False  # in a folder: nobody said that it is a log
+    found: bool = False  # in a folder: it may not be a log
 
 
 def format_named(name: str) -> Format:
-    """A format of the table; a clear error where there is none."""
+    """A format by its name; raises a clear error if there is none."""
     known = next((form for form in FORMATS if form.name == name), None)
     if known is None:
-        raise LogError(f"there is no format {name!r}. Formats are {', '.join(form.name for form in FORMATS)}.")
+        names = [form.name for form in FORMATS]
+        near = get_close_matches(name, names, n=1)
+        nearest = f"; the nearest is {near[0]!r}" if near else ""
+        raise LogError(f"there is no format {name!r}{nearest}. Formats are {', '.join(names)}.")
     return known
 
 
 def places(source: Path, form: str | None = None) -> list[LogPlace]:
-    """The runs at a path, in order; an error where there is none."""
+    """The runs at a path, in order; raises an error if there is none."""
     if not source.exists():
-        raise LogError(f"{source} does not exist")
+        raise LogError(f"{source} does not exist. Check the path.")
     wanted = format_named(form) if form else None
     if not source.is_dir() and not source.is_file():
-        raise LogError(f"{source} is neither a file nor a folder")
+        raise LogError(f"{source} is neither a file nor a folder. Give a log or a folder of logs.")
     locations = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
     locations = [location for location in locations if not location.format.alone] or locations
     found = source.is_dir() and len(locations) > 1
@@ -77,7 +81,7 @@ def _in_file(path: Path, wanted: Format | None) -> list[LogPlace]:
     try:
         if locations := _parts(path, form):
             return locations
-        raise LogError(f"{path} has no run in it that reads as {form.title}.")
+        raise LogError(f"{path} has no run that reads as {form.title}.")
     except LogError as problem:
         raise (misnamed(str(problem), form) if wanted else problem) from None
 
@@ -101,8 +105,9 @@ def _detected(path: Path) -> Format:
     known = next((form for form in FORMATS if form.detect(sample)), None)
     if known is None:
         raise LogError(
-            f"{path} does not look like a known log{_not_understood(sample)}. Name its format with --format; "
-            "`steadyrun import --formats` lists them."
+            f"{path} does not look like a known log{_not_understood(sample)}. Lines such as `step 10 loss 2.5` and "
+            "tables with a line of names are read; or name its format with --format: `steadyrun import --formats` "
+            "lists them."
         )
     return known
 
@@ -158,7 +163,7 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace
 
 
 def _is_run(folder: Path) -> bool:
-    """A run directory of our own: its files are no logs."""
+    """Whether a folder is a run directory of our own: its files are not logs."""
     return (folder / MANIFEST).is_file() and (folder / "metrics").is_dir()
 
 
@@ -172,7 +177,7 @@ def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
         if wanted in (None, form) and not (endings & _PAGES and _is_page(path)):
             yield from _parts(path, form)
     except LogError:
-        return  # a folder has files of all kinds; those that are no logs are passed over
+        return  # a folder has files of all kinds; those that are not logs are passed over
 
 
 def _is_page(path: Path) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from steadyrun.errors import LogError
 
-# What was odd about a log: counted while it is read, told once at the end, never silently mended.
+# What was odd about a log: counted while it is read, reported once at the end, never silently mended.
 
 
 @dataclass
@@ -55,14 +55,14 @@ Row = Mapping[str, float]
 
 PACK = 8_192
 _CELLS = 2**20  # of a pack: rows times names
-WIDEST = 5_000  # columns: more is no log, and a column costs memory
+WIDEST = 5_000  # columns: more do not look like a log, and a column costs memory
 MOST_ROWS = 100_000_000  # a file may be small and hold billions of equal rows
 LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, eq=False)
 class LogRows:
-    """Rows of a log in the order of the log: one float64 array per name, null where a row has nothing."""
+    """Rows of a log in the order of the log: one float64 array per name, null if a row has nothing."""
 
     count: int
     columns: Mapping[str, pa.Array]
@@ -74,8 +74,8 @@ class Log:
 
     rows: Iterator[LogRows]
     config: dict[str, Any] = field(default_factory=dict)  # hyperparameters as the log has them; kept, not interpreted
-    declared: dict[str, Any] = field(default_factory=dict)  # intent in our own names, where the format is sure
-    roles: dict[str, str] = field(default_factory=dict)  # role: name, where the format knows better than the table
+    declared: dict[str, Any] = field(default_factory=dict)  # intent in our own names, if the format is sure
+    roles: dict[str, str] = field(default_factory=dict)  # role: name, if the format knows better than the table
     kind: str = ""  # what the loss is: "mean since the last point", "mean of an epoch"…
     note: str = ""
     failure: dict[str, Any] = field(default_factory=dict)  # the exception that ended the program, if one did
@@ -112,9 +112,9 @@ class Format:
     title: str
     detect: Callable[[FileSample], bool]
     read: Callable[[Path, str, Anomalies], Log]  # path, key of the part, where oddities go
-    parts: Callable[[Path], list[SourceRun]] | None = None  # the runs in a source; None where a source is one run
+    parts: Callable[[Path], list[SourceRun]] | None = None  # the runs in a source; None if a source is one run
     folder: Callable[[Path], bool] | None = None  # whether a whole folder is one source of this format
-    extra: str = ""  # of steadyrun, where the tracker's own reader is needed
+    extra: str = ""  # of steadyrun, if the tracker's own reader is needed
     take: Callable[[Path, list[str], list[str]], list[SourceRun]] | None = None
     """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
     alone: bool = False  # beside other logs it is not a run: it may be the error output of one of them
@@ -128,7 +128,10 @@ def packed(rows: Iterable[Row]) -> Iterator[LogRows]:
         pack.append(row)
         names.update(row)
         if len(names) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: it does not look like a training log")
+            raise LogError(
+                f"more than {WIDEST:,} different names, so it does not look like a training log. Export the metrics "
+                "alone, as CSV or JSON lines."
+            )
         if len(pack) >= PACK or len(pack) * len(names) > _CELLS:
             yield _pack(pack)
             pack = []

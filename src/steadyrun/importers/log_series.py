@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +90,10 @@ class Mapped:
         """Names met for the first time."""
         new = [name for name in names if name not in self.series and name not in self._axes()]
         if len(new) + len(self.series) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: it does not look like a training log")
+            raise LogError(
+                f"more than {WIDEST:,} different names, so it does not look like a training log. Export the metrics "
+                "alone, as CSV or JSON lines."
+            )
         late = roles_of(new, {}) if self.series else {}
         for role, name in late.items():
             if role not in self.roles and role not in self.sums and role not in _AXIS:
@@ -143,7 +147,9 @@ class Mapped:
 def _check_given(given: Mapping[str, str], there: list[str]) -> None:
     for role, name in given.items():
         if role not in ROLES:
-            raise LogError(f"--map {role}=…: there is no such role. Roles are {', '.join(ROLES)}.")
+            raise LogError(f"--map {role}=…: unknown role. Roles are {', '.join(ROLES)}.")
         if name not in there:
             shown = ", ".join(repr(series) for series in there[:30])
-            raise LogError(f"--map {role}={name}: the log has no series of that name. It has {shown}.")
+            near = get_close_matches(name, there, n=1)
+            nearest = f"; the nearest is {near[0]!r}" if near else ""
+            raise LogError(f"--map {role}={name}: the log has no series of that name{nearest}. It has {shown}.")

@@ -137,7 +137,7 @@ def _parts(names: list[str], words: Mapping[str, Words], total: str | None) -> t
     best: dict[Words, str] = {}
     for name in names:
         key = _key(words[name])
-        if not key or (key <= KINDS and name != total):  # the same loss in another unit is no part of it
+        if not key or (key <= KINDS and name != total):  # the same loss in another unit is not a part of it
             continue
         held = best.get(key)
         if held is None or len(words[name] & SMOOTH) < len(words[held] & SMOOTH):

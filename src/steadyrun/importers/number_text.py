@@ -37,7 +37,7 @@ class TooLargeError(ValueError):
 
 
 def number(text: str) -> float | None:
-    """The number that a text spells; None where it spells none. NaN and infinities are numbers that were logged."""
+    """The number that a text spells, or None. NaN and infinities are numbers that were logged."""
     plain = text.strip().strip("\"'")
     if len(plain) > _LONGEST:
         return None
@@ -81,7 +81,7 @@ def _unusual(plain: str) -> float | None:
 
 
 def value(json_value: object) -> float | None:
-    """A number out of JSON: numbers, and strings that spell one; a flag is no measurement."""
+    """A number out of JSON: numbers, and strings that spell one; a flag is not a measurement."""
     if isinstance(json_value, bool):
         return None
     if isinstance(json_value, int | float):

@@ -120,7 +120,7 @@ def present(rows: LogRows, name: str | None) -> Flags:
 
 
 def floats(rows: LogRows, name: str | None) -> Floats:
-    """A column as floats, NaN where it is missing."""
+    """A column as floats, NaN if it is missing."""
     if name is None or name not in rows.columns:
         return np.full(rows.count, np.nan)
     values: Floats = rows.columns[name].to_numpy(zero_copy_only=False).astype(float, copy=False)

@@ -32,7 +32,7 @@ KINDS = frozenset({
 })  # fmt: skip
 NEUTRAL = frozenset({
     "total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per", "set",
-    "inner", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum",
+    "inner", "current", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum",
 })  # fmt: skip
 SMOOTH = frozenset({
     "avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval",
@@ -99,8 +99,8 @@ def held_out_loss(name: str) -> int | None:
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words that take apart best: CamelCase as words where that makes all of them known."""
-    whole = name.removesuffix("/dataloader_idx_0")  # Lightning, where there are several validation sets
+    """The words that take apart best: CamelCase as words if that makes all of them known."""
+    whole = name.removesuffix("/dataloader_idx_0")  # Lightning, if there are several validation sets
     flat, humps = (frozenset(spelled.split("_")) for spelled in spellings(whole))
     return humps if humps - (_KNOWN | TRAIN | HELD_OUT) <= flat - (_KNOWN | TRAIN | HELD_OUT) else flat
 

@@ -93,9 +93,9 @@ class Axis:
 
     roles: dict[str, str]
     anomalies: Anomalies
-    guides: tuple[str, ...]  # the series whose rows tell whether the log went back: each in its stretch of the log
+    guides: tuple[str, ...]  # the series whose rows show whether the log went back: each in its stretch of the log
     counters: tuple[str, ...] = ()  # what stands above the epochs: a fold, a seed, a start of the program
-    unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
+    unit: str = "step"  # "epoch" if the log counts nothing else, "point" if it counts nothing usable
     runs: int = 1
     attempts: int = 1  # of the run
     _carried: float = float("nan")  # the count of the last row
@@ -145,15 +145,18 @@ class Axis:
 
     def _collides(self, packs: list[LogRows]) -> bool:
         """Whether most values of the guide lie on the step of another value: such a column counts something else."""
-        points = distinct = 0
+        each: list[Integers] = []  # values on each step
         for rows in packs:
             values = guiding(rows, self.guides)
             for part in self.place(rows):
                 there = np.isfinite(values[part.rows])
                 pairs = np.unique(np.stack([part.steps[there], values[part.rows][there]]), axis=1)
-                points += pairs.shape[1]
-                distinct += len(np.unique(pairs[0]))
-        return points >= _FEWEST_COLLIDING and distinct < _COLLIDE * points
+                each.append(np.unique(pairs[0], return_counts=True)[1])
+        counts = np.concatenate([*each, np.zeros(0, np.int64)])
+        points = int(np.sum(counts))
+        if points < _FEWEST_COLLIDING:
+            return False
+        return len(counts) < _COLLIDE * points or _vary(counts)
 
     @np.errstate(invalid="ignore", over="ignore")  # epochs and losses may be infinite; what is compared is then false
     def place(self, rows: LogRows) -> list[Placed]:
@@ -407,12 +410,18 @@ class Axis:
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
 
 
+def _vary(counts: Integers) -> bool:
+    """Whether most steps hold several values, now more, now fewer: ranks of a training write equally many each."""
+    alike = np.max(np.bincount(counts)) / len(counts)
+    return bool(np.sum(counts > 1) > _COLLIDE * len(counts) and alike < _MOST)
+
+
 def _tell_passed_over(anomalies: Anomalies, name: str, moves: bool, done: str) -> None:
     what = f"{name!r} goes up and down" if moves else f"most values share the {name!r} of another"
     anomalies.note(what, done)
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
-    """The first row after the last guide whose count went back, too: a validation printed before its step."""
+    """The first row after the last guide whose count also went back: a validation printed before its step."""
     back = np.flatnonzero(counts[start:end] < before)
     return start + int(back[0]) if len(back) else end

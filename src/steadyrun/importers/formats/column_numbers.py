@@ -13,7 +13,7 @@ from steadyrun.importers.series_roles import TIME, rank
 
 
 def numeric(column: pa.Array, decimal_comma: bool, name: str, anomalies: Anomalies) -> pa.Array:
-    """Float64, null where a cell is empty or no number."""
+    """Float64, null if a cell is empty or not a number."""
     text = _text(column)
     if decimal_comma:
         text = pc.replace_substring(text, ",", ".")
@@ -32,7 +32,7 @@ def numeric(column: pa.Array, decimal_comma: bool, name: str, anomalies: Anomali
 def _text(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.string())
-    except pa.ArrowInvalid:  # bytes that are no UTF-8
+    except pa.ArrowInvalid:  # bytes that are not UTF-8
         return pa.array(
             [None if cell is None else cell.decode("utf-8", "replace") for cell in column.to_pylist()], pa.string()
         )

@@ -27,7 +27,7 @@ from steadyrun.importers.series_roles import name_of_file
 
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
 _LISTED = 6  # columns in a message
-_SAMPLE = 200  # rows that tell which columns are numbers
+_SAMPLE = 200  # rows that show which columns are numbers
 
 
 def _read(path: Path, key: str, anomalies: Anomalies) -> Log:

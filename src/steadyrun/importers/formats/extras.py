@@ -10,7 +10,7 @@ from steadyrun.errors import LogError
 
 
 def needed(module: str, extra: str, path: Path) -> Any:
-    """A module of a tracker's own package; where that is absent, the error names the extra to install."""
+    """A module of a tracker's own package; if that is absent, the error names the extra to install."""
     try:
         return import_module(module)
     except ImportError as problem:

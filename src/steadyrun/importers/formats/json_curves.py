@@ -142,7 +142,7 @@ def read_curves(content: Any, path: Path, anomalies: Anomalies) -> Log:
     points = Points(path, anomalies)
     found = curves(content)
     if not found:
-        raise LogError(f"{path} has no curves in it (lists x and y, or pairs of step and value)")
+        raise LogError(f"{path} has no curves. A curve is an object with lists x and y, or a list of [step, value].")
     for curve in found:
         values, missing = _floats(curve.values, curve.name, anomalies)
         axes = {role: _floats(column, role, anomalies)[0][~missing] for role, column in curve.axes.items()}

@@ -32,11 +32,11 @@ from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import name_of_file
 from steadyrun.signals.curves import Floats
 
-# Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
+# Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation separated from training.
 
 
 _DEPTH = 8
-_SAMPLE = 20  # objects that tell whether each is a row or a point
+_SAMPLE = 20  # objects that show whether each is a row or a point
 _SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
 
 
@@ -55,7 +55,7 @@ def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> d
 
 
 def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Names joined with `/`; settings, and objects that say they are a picture or a table, are no measurements."""
+    """Names joined with `/`; settings, and objects that say they are a picture or a table, are not measurements."""
     for key, item in entry.items():
         name = f"{prefix}{key}"
         if not isinstance(item, dict):
@@ -140,7 +140,7 @@ def exact(text: str) -> float | str:
 
 
 def parsed(line: str) -> Any:
-    """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
+    """A line of JSON, or None. Python's reader also takes NaN and Infinity."""
     try:
         return json.loads(line.strip().removesuffix(","), parse_float=exact)
     except (ValueError, RecursionError):
@@ -168,12 +168,14 @@ def _objects(path: Path, anomalies: Anomalies) -> Iterator[tuple[str, Any]]:
             continue
         entry = parsed(line)
         if not isinstance(entry, dict):
-            anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
+            anomalies.note("lines that are not JSON objects", "left out", f"line {number:,}")
             continue
         objects += 1
         yield f"line {number:,}", entry
     if not objects:
-        raise LogError(f"{path}: no line is a JSON object")
+        raise LogError(
+            f'{path}: no line is a JSON object. Write one object per line, such as {{"step": 1, "loss": 2.5}}.'
+        )
 
 
 # JSON files that hold a whole run: Keras histories, lists of objects, Megatron's golden values.
@@ -184,16 +186,18 @@ def loaded(path: Path, anomalies: Anomalies) -> Any:
     size = path.stat().st_size
     if size > LARGEST_JSON:
         raise LogError(
-            f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} that one JSON file may have"
+            f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} MB allowed. Save it as JSON "
+            "lines"
         )
     try:
         content, cut = _parsed_file(path)
     except json.JSONDecodeError as problem:
         raise LogError(
-            f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. Is it cut off?"
+            f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. The file may be cut off: copy it "
+            "again, or save it as JSON lines."
         ) from problem
     except (ValueError, RecursionError) as problem:
-        raise LogError(f"{path} is no JSON: {problem}") from problem
+        raise LogError(f"{path} is not valid JSON: {problem}. Export it again, or as CSV.") from problem
     if cut:
         anomalies.note("a JSON file that is cut off", "read up to its last whole entry", cut)
     anomalies.progress(size)
@@ -231,7 +235,7 @@ def _up_to_last_entry(text: str) -> tuple[int, str]:
 
 
 def _content(sample: FileSample) -> Any:
-    """The file's content for detection: whole where it is small, else None."""
+    """The file's content for detection: whole if it is small, else None."""
     if sample.path.suffix.lower() != ".json" and not sample.head.lstrip().startswith((b"{", b"[")):
         return None
     about = sample.path.stat()
@@ -259,7 +263,7 @@ def _golden(content: Any) -> bool:
 def _read_golden(path: Path, _key: str, anomalies: Anomalies) -> Log:
     content = loaded(path, anomalies)
     if not _golden(content):
-        raise LogError(f"{path} does not have the form of golden values")
+        raise LogError(f"{path} does not have the form of golden values.")
     return Log(packed(_golden_rows(content, anomalies)))
 
 
@@ -330,7 +334,7 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
 def _read_history(path: Path, _key: str, anomalies: Anomalies) -> Log:
     columns = _columns(loaded(path, anomalies), path)
     if columns is None:
-        raise LogError(f"{path} has no lists of numbers by name")
+        raise LogError(f'{path} has no named lists of numbers, such as {{"loss": [2.3, 1.9]}}.')
     return Log(packed(_history_rows(columns, anomalies)), kind="mean of an epoch")
 
 
@@ -378,7 +382,7 @@ def _read_records(path: Path, _key: str, anomalies: Anomalies) -> Log:
     content = loaded(path, anomalies)
     records = _records(content)
     if records is None:
-        raise LogError(f"{path} has no list of objects")
+        raise LogError(f'{path} has no list of objects, such as [{{"step": 1, "loss": 2.5}}].')
     objects = ((f"entry {index}", record) for index, record in enumerate(records) if isinstance(record, dict))
     log = _log(objects, path, anomalies)
     log.roles.update(_boosted(content))

@@ -42,7 +42,10 @@ class Points:
             )
         codes = [self._names.setdefault(name, len(self._names)) for name in names]
         if len(self._names) > WIDEST:
-            raise LogError(f"{self.path}: more than {WIDEST:,} different names: it does not look like a training log")
+            raise LogError(
+                f"{self.path}: more than {WIDEST:,} different names, so it does not look like a training log. Export "
+                "the metrics alone."
+            )
         self._parts["name"].append(np.array(codes, float))
         self._parts["value"].append(values)
         for key in _AXES:
@@ -69,7 +72,9 @@ class Points:
         columns = {key: np.concatenate(parts) if parts else np.empty(0) for key, parts in self._parts.items()}
         by, columns = self._counted(columns)
         if not len(columns["value"]):
-            raise LogError(f"{self.path} has no row with a name and a number in it")
+            raise LogError(
+                f"{self.path} has no row with a name and a number. Give each row a name, a step and a value."
+            )
         names = [f"logged/{name}" if name in _AXES else name for name in self._names]
         order, row = _ordered(columns, by)
         columns = {key: column[order] for key, column in columns.items()}

@@ -50,7 +50,7 @@ def rows_of(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> Iterato
 
 
 def _stepless(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> bool:
-    """MLflow writes step 0 where a program gives none: a run whose points are all there was not counted."""
+    """MLflow writes step 0 if a program gives none: a run whose points all have step 0 was not counted."""
     all_points = [point for points in metrics.values() for point in points]
     if any(step for _, step, _ in all_points) or len(all_points) == len(metrics):
         return False
@@ -77,7 +77,7 @@ def is_database(path: Path) -> bool:
 
 def client(path: Path) -> Any:
     """MLflow's client for a copy of the database as it is now."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # reading a log tells nobody
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # reading a log sends nothing
     with _quiet():
         needed("mlflow.tracking", "mlflow", path)
     needed("sqlalchemy", "mlflow", path)
@@ -132,7 +132,9 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except Exception as problem:  # MLflow's, SQLAlchemy's, Alembic's and SQLite's own, which have no common root
         first = str(problem).strip().splitlines()[0][:300] if str(problem).strip() else type(problem).__name__
-        raise LogError(f"{path} cannot be read as a database of MLflow: {first}") from problem
+        raise LogError(
+            f"{path} cannot be read as a database of MLflow: {first}. Export the run as CSV and import that."
+        ) from problem
 
 
 _NAME = "mlflow.runName"
@@ -172,7 +174,7 @@ def _about(run: Path) -> dict[str, str]:
 def _read_folder(path: Path, _key: str, anomalies: Anomalies) -> Log:
     metrics = {name: list(_lines(file, name, anomalies)) for name, file in _files(path / "metrics")}
     if not any(metrics.values()):
-        raise LogError(f"{path} has no metrics in it")
+        raise LogError(f"{path} has no metrics. Give a run folder that has a folder metrics/.")
     config: dict[str, Any] = {name: _text(file) for name, file in _files(path / "params")}
     return Log(packed(rows_of({name: points for name, points in metrics.items() if points}, anomalies)), config=config)
 
@@ -194,7 +196,7 @@ def _lines(path: Path, name: str, anomalies: Anomalies) -> Iterator[Point]:
                     raise ValueError
                 yield int(cells[0]), int(cells[2]) if len(cells) > 2 else 0, float(cells[1])
             except ValueError:
-                anomalies.note("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
+                anomalies.note("lines that are not points, or are cut off", "left out", f"{name}, line {number:,}")
 
 
 # -- the database -----------------------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ def _detect(sample: FileSample) -> bool:
 
 
 def _database_parts(path: Path) -> list[SourceRun]:
-    """Every run that was not deleted; where they cannot be listed, the file itself: reading says what is wrong."""
+    """Every run that was not deleted; if they cannot be listed, the file itself: reading it reports what is wrong."""
     try:
         return _runs(path) if is_database(path) else [SourceRun(path.stem)]
     except LogError:
@@ -221,7 +223,10 @@ def _runs(path: Path) -> list[SourceRun]:
             runs = _paged(lambda token, ids=ids: mlflow_client.search_runs(ids, page_token=token))
             source_runs += [SourceRun(run.info.run_name or run.info.run_id, run.info.run_id) for run in runs]
     if not source_runs:
-        raise LogError(f"{path}: the database of MLflow has no runs in it")
+        raise LogError(
+            f"{path}: the database of MLflow has no runs. Deleted runs are not read: restore one with `mlflow runs "
+            "restore`."
+        )
     return source_runs
 
 
@@ -237,7 +242,7 @@ def _paged(ask: Any) -> Iterator[Any]:
 
 def _read_database(path: Path, key: str, anomalies: Anomalies) -> Log:
     if not is_database(path):
-        raise LogError(f"{path} is not a database of MLflow")
+        raise LogError(f"{path} is not a database of MLflow.")
     key = key or _runs(path)[0].key
     with readable(path):
         mlflow_client = client(path)
@@ -250,7 +255,7 @@ def _read_database(path: Path, key: str, anomalies: Anomalies) -> Log:
             for name in run.data.metrics
         }
     if not metrics:
-        raise LogError(f"{path}: the run {run.info.run_name or key} has no metrics")
+        raise LogError(f"{path}: the run {run.info.run_name or key} has no metrics. Choose a run that logged some.")
     return Log(packed(rows_of(metrics, anomalies)), config=dict(run.data.params))
 
 

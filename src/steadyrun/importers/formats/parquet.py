@@ -39,9 +39,15 @@ def _opened(path: Path) -> pq.ParquetFile:
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise LogError(f"{path} is not a complete Parquet file: {problem}") from problem
     if len(file.schema_arrow) > WIDEST:
-        raise LogError(f"{path} has {len(file.schema_arrow):,} columns: it does not look like a training log")
+        raise LogError(
+            f"{path} has {len(file.schema_arrow):,} columns, so it does not look like a training log. Keep the "
+            "metrics alone."
+        )
     if file.metadata.num_rows > MOST_ROWS:
-        raise LogError(f"{path} has {file.metadata.num_rows:,} rows: it does not look like a training log")
+        raise LogError(
+            f"{path} has {file.metadata.num_rows:,} rows, so it does not look like a training log. Keep every "
+            "hundredth row."
+        )
     return file
 
 
@@ -61,7 +67,7 @@ def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     file = _opened(path)
     text, numeric = _names(file, _text), [name for name in _names(file, _numeric) if plain(name) != "id"]
     if not numeric:
-        raise LogError(f"{path} has no column of numbers")
+        raise LogError(f"{path} has no numeric column. Store the loss as float.")
     run = run_columns(text + numeric)[:1] if key else ()
     dates = [name for name in text if rank(TIME, name) is not None]
     columns = long_columns(text, numeric)

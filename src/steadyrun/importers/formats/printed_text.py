@@ -1,4 +1,4 @@
-"""What a training program printed: one format per dialect, told apart by how many lines each can read."""
+"""What a training program printed: one format per dialect, chosen by how many lines each can read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STRAY = 0.02  # of the lines with losses: as few may look like another program'
 
 
 def best(sample: FileSample) -> Dialect | None:
-    """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
+    """The dialect that reads most lines of a file; the general one if no other reads more than stray lines."""
     if binary(sample.head):
         return None
     about = sample.path.stat()
@@ -88,7 +88,7 @@ def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> It
         yield row
     log.failure = end.failure
     if not any_row and not end.failure:
-        raise LogError(f"{path}: no line of it reads as {dialect.title}")
+        raise LogError(f"{path}: no line reads as {dialect.title}.")
 
 
 FORMATS = tuple(

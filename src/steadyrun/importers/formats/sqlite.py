@@ -36,7 +36,7 @@ from steadyrun.importers.number_text import TooLargeError, value
 from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank
 
 _MAGIC = b"SQLite format 3\0"
-_SAMPLE = 200  # rows that tell which columns are numbers
+_SAMPLE = 200  # rows that show which columns are numbers
 _CONFIG = "config"
 
 Cells = tuple[Any, ...]
@@ -75,7 +75,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A database for reading; whatever is wrong with it is an error that names the file."""
     try:
         if head(path, len(_MAGIC)) != _MAGIC:
-            raise LogError(f"{path} is not a database of SQLite")
+            raise LogError(f"{path} is not a database of SQLite.")
         folder = tempfile.TemporaryDirectory(prefix="steadyrun-sqlite-")
         with folder as copies, closing(_connected(path, Path(copies))) as database:
             database.text_factory = lambda held: held.decode("utf-8", "replace")

@@ -48,7 +48,7 @@ def detect(sample: FileSample) -> bool:
 
 
 def names_of(sample: FileSample) -> list[str]:
-    """The names of a table that was detected; none where it has none."""
+    """The names of a table that was detected, if it has any."""
     table = _layout_of(ENDS.split(decoded(sample.head)), sample.path)
     return table.names if table else []
 
@@ -65,9 +65,12 @@ def layout(path: Path) -> Layout:
         if _mark(_data(lines)) is None:
             missing = "the first lines do not form a table: names, then rows with as many cells"
             raise LogError(f"{path}, line 1: {missing}. Name the format with --format")
-        raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
+        raise LogError(f"{path}, line 1: the columns have no names. Put them in the first line, such as step,loss")
     if len(table.names) > WIDEST:
-        raise LogError(f"{path}, line 1: {len(table.names):,} columns: it does not look like a training log")
+        raise LogError(
+            f"{path}, line 1: {len(table.names):,} columns, so it does not look like a training log. Keep the metrics "
+            "alone."
+        )
     return table
 
 

@@ -33,7 +33,7 @@ _HPARAMS = "_hparams_/session_start_info"
 _FLOAT = 1  # DT_FLOAT
 _NUMBERS = {1, 2, 3, 4, 5, 6, 9, 14, 17, 19, 22, 23}  # DT_FLOAT, DT_DOUBLE, DT_INT32… DT_UINT64
 _EVERY = 1_000
-_FIRST = 100  # records that tell what a file is about
+_FIRST = 100  # records that show what a file is about
 
 
 class Events:
@@ -58,7 +58,7 @@ class Events:
             try:
                 event = parse(record)
             except self._undecodable:
-                self.anomalies.note("records that are no event", "left out", f"{self.path.name}, byte {self.at:,}")
+                self.anomalies.note("records that are not events", "left out", f"{self.path.name}, byte {self.at:,}")
                 continue
             if not event.HasField("summary"):
                 continue
@@ -91,7 +91,7 @@ class Events:
             self.anomalies.note("a record that is cut off or damaged", "the file is read up to there", where)
 
     def _records(self) -> Iterator[bytes]:
-        """TensorBoard's reader ends where a record is cut off or its checksum is wrong; so do we."""
+        """Stop at a record that is cut off or has a wrong checksum, as TensorBoard's reader does."""
         loaded = self._loader.RawEventFileLoader(str(self.path)).Load()
         try:
             for record in loaded:
@@ -177,7 +177,7 @@ _ITERATIONS = re.compile(r"^evaluation_(.+)_vs_iterations")
 _SMALL = 2**18  # bytes: a folder of hyperparameters holds hardly more than them
 
 Naming = Callable[[str], tuple[str, bool] | None]
-"""A tag's name in the run, and whether its step is a step of the run; None where it is left out."""
+"""A tag's name in the run, and whether its step is a step of the run; None if it is left out."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _splits(folder: Path, folders: list[str]) -> list[str]:
 
 
 def counts_epochs(event_sources: list[EventSource], key: str) -> bool:
-    """Whether the steps of a run are epochs: Keras', where it wrote nothing by batches."""
+    """Whether the steps of a run are epochs: Keras', if it wrote nothing by batches."""
     if key != _SPLITS:
         return False
     tags = first_tags(event_sources[0].path)[0]
@@ -324,7 +324,7 @@ def _detect(sample: FileSample) -> bool:
 def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     event_sources = sources(path, key)
     if not event_sources:
-        raise LogError(f"{path} has no event file in it")
+        raise LogError(f"{path} has no event file (events.out.tfevents…). Give the folder that holds them.")
     by_epochs = counts_epochs(event_sources, key)
     log = Log(iter(()), kind="mean of an epoch" if by_epochs else "")
     log.roles = {"time": _TIME} if by_epochs else {"step": _STEP, "time": _TIME}
@@ -347,14 +347,17 @@ def _checked(path: Path, events: list[Events], points: list[Iterator[Point]], ax
         return
     first = events[0]
     if not any(file.records for file in events):
-        raise LogError(f"{first.path}, byte 0: no record of an event file can be read here; it is damaged or cut off")
+        raise LogError(
+            f"{first.path}, byte 0: no record of an event file can be read here; it is damaged or cut off. Copy it "
+            "again."
+        )
     lost = next((file for file in events if file.lost), None)
     where = f"; {lost.path.name} is damaged or cut off at byte {lost.at:,}" if lost else ""
-    raise LogError(f"{path} has no scalars in it{where}")
+    raise LogError(f'{path} has no scalars{where}. Log some with writer.add_scalar("loss", loss, step).')
 
 
 def _named(points: Iterator[Point], source: EventSource) -> Iterator[Point]:
-    """Points under the names of the run; None for the step where it counts something else."""
+    """Points under the names of the run; None for the step if it counts something else."""
     names: dict[str, tuple[str, bool]] = {}
     for time, step, tag, value in points:
         if tag not in names:

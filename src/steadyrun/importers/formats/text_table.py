@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
-from steadyrun.importers.clean_lines import decoded, encoding_of, head, is_whole
+from steadyrun.importers.clean_lines import ENCODED, decoded, encoding_of, head, is_whole
 from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.table_columns import EVALUATIONS, SPLITS, Labels, held_out_name, label_columns
 from steadyrun.importers.formats.table_layout import ENDS, HEAD, SAMPLE, Layout, cells, has_names, unique
@@ -142,7 +142,7 @@ def _sections(path: Path, table: Layout) -> list[_Section]:
     """
     start = head(path, HEAD)
     found = [_Section(table)]
-    if encoding_of(start[:4096]) not in ("utf-8", "utf-8-sig") or not (table.above and table.named):
+    if encoding_of(start[:ENCODED]) not in ("utf-8", "utf-8-sig") or not (table.above and table.named):
         return found
     line = ENDS.split(decoded(start))[table.above - 1].lstrip("\ufeff")
     if table.mark not in line:
@@ -177,7 +177,7 @@ def _apart(columns: dict[str, pa.Array], split: pa.Array) -> dict[str, pa.Array]
 
 
 class _Text:
-    """A file as valid UTF-8, whatever its encoding, that tells how far it was read."""
+    """A file as valid UTF-8, whatever its encoding, that knows how far it was read."""
 
     closed = False
 
@@ -185,7 +185,7 @@ class _Text:
         self._file, self._anomalies, self.at = path.open("rb"), anomalies, start
         self._file.seek(start)
         self._end = path.stat().st_size if end is None else end
-        self._decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
+        self._decoder = codecs.getincrementaldecoder(encoding_of(head(path, ENCODED)))("replace")
         self._unread = b""
 
     def readable(self) -> bool:

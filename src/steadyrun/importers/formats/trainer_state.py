@@ -47,7 +47,7 @@ def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     state = loaded(path, anomalies)
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
-        raise LogError(f"{path} has no list `log_history`: it is no {NAME}")
+        raise LogError(f"{path} has no list `log_history`, so it is not a {NAME}. Give the one of the last checkpoint.")
     facts = {name: state[name] for name in _KEPT if isinstance(state.get(name), int | float | str)}
     return Log(packed(_rows(history, anomalies)), config=facts, kind="mean since the last point")
 
@@ -55,7 +55,7 @@ def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
 def _rows(history: list[Any], anomalies: Anomalies) -> Iterator[Row]:
     for index, entry in enumerate(history):
         if not isinstance(entry, dict):
-            anomalies.note("entries of log_history that are no object", "left out", f"entry {index}")
+            anomalies.note("entries of log_history that are not objects", "left out", f"entry {index}")
             continue
         row = row_of(entry, anomalies, f"log_history[{index}]")
         if "train_runtime" in row:  # the summary at the end: its train_loss is the mean of the whole run

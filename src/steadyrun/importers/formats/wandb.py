@@ -30,7 +30,7 @@ _LARGEST = 256 * 2**20  # bytes of one record
 
 
 def records(path: Path, anomalies: Anomalies) -> Iterator[Any]:
-    """W&B's records in the order of the file; where it is damaged, the rest of that block is passed over."""
+    """W&B's records in the order of the file; if it is damaged, the rest of that block is passed over."""
     _check_start(path)
     parse = needed("wandb.proto.wandb_internal_pb2", "wandb", path).Record.FromString
     undecodable = needed("google.protobuf.message", "wandb", path).DecodeError
@@ -45,7 +45,7 @@ def _check_start(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(_HEAD.size)
     if len(start) < _HEAD.size or not start.startswith(MAGIC):
-        raise LogError(f"{path}, byte 0: it does not begin like a file of W&B")
+        raise LogError(f"{path}, byte 0: not a file of W&B. Give the folder run-…/ or a file run-….wandb.")
 
 
 def _framed(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, bytes]]:
@@ -60,7 +60,10 @@ def _framed(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, bytes]]:
             continue  # the end of a record whose beginning is lost
         record += data
         if len(record) > _LARGEST:
-            raise LogError(f"{path}, byte {began:,}: a record of more than {_LARGEST // 2**20} MB. Is it a log of W&B?")
+            raise LogError(
+                f"{path}, byte {began:,}: a record of more than {_LARGEST // 2**20} MB, so it is damaged or not a "
+                "file of W&B. Export the run as CSV."
+            )
         if kind in (_WHOLE, _LAST):
             yield began, bytes(record)
             record, began = bytearray(), -1
@@ -149,7 +152,7 @@ def _name(file: Path) -> str:
 def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     file = _file_of(path)
     if file is None:
-        raise LogError(f"{path} has no file run-….wandb in it")
+        raise LogError(f"{path} has no file run-….wandb. Give the folder of one run, or its files/output.log.")
     log = Log(iter(()))
     log.rows = packed(_rows(file, anomalies, log))
     return log
@@ -171,7 +174,9 @@ def _rows(file: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
         elif record.HasField("config"):
             log.config.update(_config(record.config.update, anomalies, file))
     if not record_count:
-        raise LogError(f"{file}, byte 7: no record of W&B can be read here; it is damaged or cut off")
+        raise LogError(
+            f"{file}, byte 7: no record of W&B can be read here; it is damaged or cut off. Export the run as CSV."
+        )
     if not row_count:
         raise LogError(f"{file} has no history in it: the run logged nothing, or the file is cut off before it did")
 
@@ -189,7 +194,7 @@ def _values(items: Iterable[Any], anomalies: Anomalies, file: Path) -> dict[str,
         try:
             value = json.loads(item.value_json)
         except (ValueError, RecursionError):
-            anomalies.note("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
+            anomalies.note("values that are not JSON", "left out", f"{file.name}, {name[:80]!r}")
             continue
         if name.endswith("/_type"):
             media.append(name.removesuffix("/_type"))

@@ -145,6 +145,7 @@ _CHANGES = {
     "A6.2 back-at-start": 'model.load_state_dict(checkpoint["model"])',
     "A6.2 set-back": 'model.load_state_dict(checkpoint["model"])   # with buffers; optimizer and scheduler beside it',
     "A7.1 before-first-step": "the last line of the traceback",
+    "A7.1 crashed": "the last line of the traceback",
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
     "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for ignored targets",
     "P3.5 inputs-ignored": "forward(): use x, do not overwrite it",

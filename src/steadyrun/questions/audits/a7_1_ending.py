@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Finding, Limits, Outcome, Question
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
-_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit"}  # a person or the cluster ended the program
+_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit", "SignalException"}  # a person or the cluster ended it
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
@@ -27,9 +27,12 @@ def find(run: Signals, _limit: Limits) -> Finding:
         return Finding("label-out-of-range", f"Label {worst} is not among {size} classes ({facts}).", measured, at)
     frames = failure.get("traceback")
     where = f" ({frames[-1]})" if isinstance(frames, list) and frames else ""
-    if not run.names and failure.get("type") not in _FROM_OUTSIDE:
+    if failure.get("type") in _FROM_OUTSIDE:
+        return Finding("exception", f"The run ended with {facts}{where}.", step=at)
+    if not run.names:
         return Finding("before-first-step", f"The program ended before its first recorded step: {facts}{where}.")
-    return Finding("exception", f"The run ended with {facts}{where}.", step=at)
+    last = at if at is not None else max(int(run.raw(name).steps[-1]) for name in run.names)
+    return Finding("crashed", f"The run ended after step {last}: {facts}{where}.", step=last)
 
 
 QUESTION = Question(
@@ -65,7 +68,16 @@ QUESTION = Question(
             fix="Fix the line that raises. Run `steadyrun preflight` on the program before the next start.",
             explains=("C", "D", "S", "V"),
         ),
-        Outcome(name="exception", answer=NOTE, meaning="an exception ended the run"),
+        Outcome(
+            name="crashed",
+            answer=SUSPECT,
+            meaning="an exception ended the run before it was finished",
+            fix="Fix the line that raises and resume from the last checkpoint. After an out-of-memory error, lower the "
+            "batch size and accumulate gradients.",
+            experiment="Resume from the last checkpoint. If the same exception returns at the same step, its batch or "
+            "state causes it; if not, suspect the machine.",
+        ),
+        Outcome(name="exception", answer=NOTE, meaning="a person or the cluster ended the run"),
     ),
     find=find,
     always=True,

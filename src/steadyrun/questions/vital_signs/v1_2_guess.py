@@ -11,6 +11,7 @@ from steadyrun.signals.facts import LEARNED, Facts
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import words_of
 from steadyrun.text import percent, shown
 
 
@@ -35,6 +36,8 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 def _fits(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding:
     """How the predictions of a regression loss compare with the mean of all targets."""
+    if (unused := _unused_code(run, limit)) is not None:
+        return unused
     if known.moves_freely:
         raise NotApplicable(f"this loss need not fall: {known.moves_freely}")
     ratios = _terms(run, limit)
@@ -66,6 +69,25 @@ def _left_behind(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Fin
     message = f"One of {len(ratios)} loss terms ({_word(name)}) has {shown(ratio)} times the error of a guess"
     message = f"{message}{counts} after {loss.steps:,.0f} steps, while another term learns."
     return Finding("term-left-behind", message, measured)
+
+
+def _unused_code(run: Signals, limit: Limits) -> Finding | None:
+    """A logged KL term that vanished beside a reconstruction: the decoder ignores the latent code."""
+    if not any(words_of(name) & _RECONSTRUCTIONS for name in run.names):
+        return None
+    for name in (name for name in run.names if words_of(name) & _DIVERGENCES):
+        points = run.maybe(name)
+        if points is None or len(points) < limit["losses"]:
+            continue
+        start, end = float(points.values[0]), float(np.median(points.values[-limit.count("samples") :]))
+        if 0 <= end < min(limit["vanished"] * start, limit["code"]):
+            message = f"{name} fell from {shown(start)} to {shown(end)} nats: the latent code carries no information."
+            return Finding("term-left-behind", message, {"start": start, "end": end})
+    return None
+
+
+_DIVERGENCES = frozenset({"kl", "kld", "kl_div", "kldiv", "klloss"})
+_RECONSTRUCTIONS = frozenset({"recon", "reconstruction", "rec", "reconstructed", "recons"})
 
 
 def _share(run: Signals, limit: Limits, name: str) -> float | None:
@@ -246,6 +268,22 @@ QUESTION = Question(
             meaning="a guess with a lower loss leaves nothing to learn",
             seed="",
             decision="one target in a hundred has another class",
+        ),
+        Threshold(
+            name="vanished",
+            value=1e-3,
+            unit="of its first value",
+            meaning="a KL term below this has vanished",
+            seed="",
+            decision="training balances a KL term and a reconstruction within a factor of a hundred",
+        ),
+        Threshold(
+            name="code",
+            value=0.02,
+            unit="nats",
+            meaning="a latent code with a smaller KL term carries no information",
+            seed="",
+            decision="one bit is 0.7 nats",
         ),
         LOSSES,
     ),

@@ -14,7 +14,7 @@ Lines = Iterator[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Dialect:
-    """`pattern` finds an entry in a line; `rows` reads all lines, and tells the log what it learns on the way.
+    """`pattern` finds an entry in a line; `rows` reads all lines, and adds to the log what it learns on the way.
 
     A pattern is only ever given one line, and has to take time in proportion to it: what repeats is possessive (`*+`),
     bounded, or followed by what it cannot match itself, and no search begins anew within what was searched through.

@@ -23,7 +23,7 @@ def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
             if isinstance(entry, dict):
                 yield _named(row_of(entry, anomalies, f"line {number:,}"), match[1])
             else:
-                anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
+                anomalies.note("lines that are not JSON objects", "left out", f"line {number:,}")
         elif match := _TEXT.search(line):
             yield _text_row(line, match[1], match[2], anomalies, number)
 

@@ -19,7 +19,7 @@ _AHEAD, _STALE = 20_000, 0.1
 
 
 def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
-    """Entries, with steps only where the bars keep up: a bar is drawn now and then, entries come when they come."""
+    """Entries, with steps only if the bars keep up: a bar is drawn now and then, entries come when they come."""
     entries = _entries(lines, anomalies, log)
     ahead = list(islice(entries, _AHEAD))
     steps = [row["step"] for row in ahead if "step" in row and "loss" in row]

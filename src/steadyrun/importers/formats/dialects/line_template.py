@@ -31,6 +31,7 @@ _SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?
 TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
 """A number, with the second of two blanks in front of it: padding does not change the shape of a line."""
 
+_WITHIN = frozenset({"iter", "step", "batch", "update"})  # what may count within an epoch, or through all of them
 _GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
 _WHOLE = re.compile(r"\d[\d,_]*+")
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
@@ -53,6 +54,7 @@ _TITLE = re.compile(
 _RECORD = re.compile(r"\b(?:best|sav(?:ed?|ing)|improve[ds]?|checkpoint|lowest|highest)\b", re.I)
 _BEHIND_NUMBER = re.compile(r" ?(?P<name>[A-Za-z][\w /]{0,40}|)(?:, ?|\s*)")
 _FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
+_BEFORE_FIELDS = re.compile(r"\s{2}[A-Za-z][\w.-]{0,60}=")  # Sockeye: `3  epoch=0  perplexity-val=9.1`
 _TITLED = re.compile(  # `[ Train | 001/100 ]`: a title and the epoch it is of
     rf"\[\s{{0,2}}(?:{'|'.join(sorted(TRAIN | HELD_OUT))})\s{{0,2}}\|\s{{0,2}}$", re.I
 )
@@ -73,7 +75,8 @@ class Template:
     divisors: dict[int, int] = field(default_factory=dict)  # number of a value: what it is divided by, `Acc: 98/100`
     epoch: int | None = None
     step: int | None = None
-    total: int | None = None  # the length of an epoch or of the run, where the step has one
+    others: list[int] = field(default_factory=list)  # further counts of steps: `epoch: 2, iteration: 5, step: 205`
+    total: int | None = None  # the length of an epoch or of the run, if the step has one
     counted: bool = False  # the step has a word for it; else it is a place in brackets or in a bar
     bar: bool = False
     held_out: bool = False  # the whole line is about an evaluation
@@ -162,7 +165,7 @@ class _Learner:
         self.brackets: list[int] = []  # fractions in brackets, not yet given a meaning
         self.pending: str | None = None  # a name in front of a count: `loss at step 10: 2.3`
         self.tainted = False  # a word that spells a number came before: it belongs to the next name
-        self.behind = ""  # a word behind a count that is no part of the next name
+        self.behind = ""  # a word behind a count that does not belong to the next name
 
     def template(self) -> Template:
         said = self.said
@@ -175,7 +178,7 @@ class _Learner:
             said.values += self.weak
         said.values.sort(key=lambda value: value[1])
         level = _LEVEL.search(self.of.line, 0, _PREFIX)
-        begin = level.start() if level else 0  # what a logger prints in front of the message is no value
+        begin = level.start() if level else 0  # what a logger prints in front of the message is not a value
         said.values = [(name, index) for name, index in said.values if self.of.starts[index] >= begin]
         starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
         said.held_out = next((bool(mark.data) for mark in marks if mark.start <= starts[0]), False)
@@ -286,7 +289,10 @@ class _Learner:
         said.heading |= heading
         if word == "epoch":
             said.epoch = index if said.epoch is None else said.epoch
-        elif ranked < self.ranked:
+            return
+        if word in _WITHIN and total is None:
+            said.others.append(index)
+        if ranked < self.ranked:
             self.ranked, said.step, said.total, said.counted = ranked, index, total, True
 
     def _fraction(self, first: int, text: str, after: str) -> None:
@@ -367,6 +373,9 @@ class _Learner:
         if said.epoch is None and of.texts[0].endswith("[") and len(of.found) > 1 and of.texts[1].strip() == ",":
             if of.whole(0) and of.whole(1) and of.texts[2].startswith("]"):
                 said.epoch, said.step, said.counted = 0, 1, True
+            return
+        if of.whole(0) and _BEFORE_FIELDS.match(of.texts[1]):
+            said.step, said.counted = 0, True
             return
         last = 1 if of.joined(0) == "/" else 0
         if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":

@@ -55,7 +55,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _finished(text: str, line: int, last: float | None, anomalies: Anomalies) -> Row:
-    """An entry, and what it means: a norm of 0.000 was not measured, skipped iterations are a share, NaN is told."""
+    """An entry and its meaning: a norm of 0.000 was not measured, skipped iterations are a fraction, NaN is noted."""
     match = _STEP.search(text)
     assert match is not None
     row = {"iteration": float(match[1].replace(",", "")), **pairs(list(_fields(text[match.end() :])), anomalies, line)}
@@ -69,7 +69,7 @@ def _finished(text: str, line: int, last: float | None, anomalies: Anomalies) ->
     if math.isfinite(skipped):
         row["skipped share"] = min(1.0, skipped / steps)
     lost = row.get("number of nan iterations", 0.0)
-    if not math.isfinite(lost):  # a count that is none tells nothing
+    if not math.isfinite(lost):  # not a count
         lost = 0.0
     if lost >= steps or (lost and row.get("lm loss") == 0):  # the mean of no losses is printed as zero
         row["lm loss"] = math.nan

@@ -170,6 +170,9 @@ class _Reader:
             value = None if index is None else read(texts[index], self.anomalies, f"line {number:,}")
             if value is not None and (name == "epoch" or value == value // 1):
                 where[name] = value
+        if len(said.others) > 1 and said.step in said.others and "step" in where and "epoch" in where:
+            counts = (read(texts[index], self.anomalies, f"line {number:,}") for index in said.others)
+            where["step"] = max(count for count in counts if count is not None)  # the one through all epochs
         return where
 
     def _values(self, said: Template, texts: list[str], number: int, averaged: bool) -> dict[str, float]:
@@ -393,7 +396,10 @@ def _sure(lines: list[str]) -> bool:
 
 
 _COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
-_NOUNS = ("reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "error")
+_NOUNS = (
+    "reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "perplexity",
+    "error",
+)  # fmt: skip
 _METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
 DIALECT = Dialect(

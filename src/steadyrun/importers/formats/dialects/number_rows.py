@@ -122,7 +122,7 @@ def _about_training(names: list[str]) -> bool:
 
 def _counts(first: list[float]) -> bool:
     """Whether these are whole numbers that rise, or begin again."""
-    back = sum(not b > a for a, b in pairwise(first))
+    back = sum(not b >= a for a, b in pairwise(first))
     return all(value == value // 1 for value in first) and back <= len(first) // _FEWEST_NAMELESS
 
 
