@@ -138,7 +138,7 @@ class Capture:
 
     def _keep_batch(self, kept_step: KeptStep, batch: Any, inputs: list[Any]) -> None:
         kept_step.batch = pack(batch, room=self._room)
-        if not storages(inputs) <= kept_step.batch.storages:  # the model got something else than parts of the batch
+        if not _are_parts(inputs, batch):
             kept_step.input_hash = input_hash(inputs)
         if not self._finder.knows:
             self._finder.learn(call_site.training_frame(), batch)
@@ -320,3 +320,11 @@ class Capture:
             if self._rolling.abandoned:
                 return
             self._problems.report("a rolling checkpoint", problem, "could not be written; replay does without it")
+
+
+def _are_parts(inputs: list[Any], batch: Any) -> bool:
+    """Whether a model got nothing else than parts of the batch, in nearly every step the very tensors."""
+    parts = batch.values() if type(batch) is dict else batch if type(batch) in (list, tuple) else (batch,)
+    if all(any(given is part for part in parts) for given in inputs):
+        return True
+    return storages(inputs) <= storages(batch)

@@ -7,7 +7,6 @@ of these is left out, and named.
 
 from __future__ import annotations
 
-import ctypes
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -28,7 +27,8 @@ _USUAL = frozenset(  # kinds of numbers that need no second look
 _Copy = Callable[[Tensor], Tensor]
 _FLAT: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
 _DEEPEST = 50
-_PIECE, _ALIGNED = 2**20, 64  # elements of a piece of memory, and of what copies begin at a multiple
+_SLAB, _LARGEST, _ALIGNED = 2**22, 2**20, 64  # bytes of a slab, of a copy in it, and between two starts
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class AttributeDict(dict[str, Any]):
@@ -48,7 +48,6 @@ class Packed:
     tree: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
-    storages: set[int] = field(default_factory=set)  # of the tensors it was made from
     plain: bool = True  # its tensors are those that lay in lists, tuples and mappings, all of them and as they were
 
     @property
@@ -62,22 +61,22 @@ class Packed:
 
 
 class _FlatPacked(Packed):
-    """A tuple, list or dict of tensors that lie in a `Room`: taken in with little work, since it is done in every step.
+    """A tuple, list or dict of tensors copied into a `Room`. Every step makes one, so its making does little.
 
-    Its tree and its tensors are made when they are asked for.
+    Its tree and its tensors are built on first use.
     """
 
-    def __init__(self, kind: str, keys: list[Any], kept: list[_Kept], storages: set[int]) -> None:
+    def __init__(self, kind: str, keys: Sequence[Any], kept: list[_Kept]) -> None:
         self._kind, self._keys, self._kept = kind, keys, kept
-        self.storages, self.lost, self.plain = storages, [], True
+        self.lost, self.plain = [], True
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
-        return {str(key): kept.tensor() for key, kept in zip(self._keys, self._kept, strict=True)}
+        return {str(key): torch.from_numpy(kept.array()) for key, kept in zip(self._keys, self._kept, strict=True)}
 
     @cached_property
     def tree(self) -> Any:
-        parts = [{"tensor": str(key), **kept.layout} for key, kept in zip(self._keys, self._kept, strict=True)]
+        parts = [{"tensor": str(key), **kept.layout()} for key, kept in zip(self._keys, self._kept, strict=True)]
         return {
             self._kind: [list(pair) for pair in zip(self._keys, parts, strict=True)] if self._kind == "dict" else parts
         }
@@ -88,47 +87,62 @@ class _FlatPacked(Packed):
 
 
 class _Kept(NamedTuple):
-    """Where a copy lies in a piece of memory, and how the original lay."""
+    """A copy: its position in a slab, and the address and strides (in bytes) of the original."""
 
-    piece: Tensor
+    slab: _Bytes
     first: int
     size: int
-    shape: torch.Size
-    stride: tuple[int, ...]
-    layout: dict[str, Any]
+    shape: tuple[int, ...]
+    kind: np.dtype[Any]
+    address: int
+    strides: tuple[int, ...]
 
-    def tensor(self) -> Tensor:
-        return self.piece.as_strided(self.shape, self.stride, self.first)
+    def array(self) -> np.ndarray[Any, Any]:
+        return self.slab[self.first : self.first + self.size].view(self.kind).reshape(self.shape)
+
+    def layout(self) -> dict[str, Any]:
+        return _layout(self.address, self.shape, [stride // self.kind.itemsize for stride in self.strides])
 
 
 class Room:
-    """Memory for copies that are kept for long: one after another in large pieces, one for each kind of number.
+    """Memory for copies that are kept for long: one after another in large slabs.
 
     Among the blocks that the training frees in every step, each small copy would keep a large one from being used
     again: a program of half a million parameters grew by 1 MiB a step.
     """
 
     def __init__(self) -> None:
-        self._pieces: dict[torch.dtype, Tensor] = {}
-        self._used: dict[torch.dtype, int] = {}
+        self._slab: _Bytes = np.empty(0, np.uint8)
+        self._view = memoryview(self._slab)
+        self._used = 0
 
     def copy(self, values: Tensor) -> Tensor:
         """A contiguous copy of a dense tensor on the CPU."""
-        kept = self.keep(values)
-        return _copied(values) if kept is None else kept.tensor()
+        if values.nbytes > _LARGEST:
+            return _copied(values)
+        whole = values.contiguous().reshape(-1).view(torch.uint8).numpy()
+        first = self._put(whole.tobytes())
+        kept = torch.from_numpy(self._slab[first : first + whole.nbytes])
+        return kept.view(values.dtype).view(values.shape)
 
     def keep(self, values: Tensor) -> _Kept | None:
-        """The same, without making a tensor of it yet; None for a large one."""
-        kind, count = values.dtype, values.numel()
-        used = self._used.get(kind, _PIECE)
-        if used + count > _PIECE:
-            if count > _PIECE // 4:
-                return None
-            self._pieces[kind], used = torch.empty(_PIECE, dtype=kind), 0
-        self._used[kind] = used + count + -count % _ALIGNED
-        piece, whole = self._pieces[kind], values.contiguous()
-        ctypes.memmove(piece.data_ptr() + used * piece.itemsize, whole.data_ptr(), whole.nbytes)
-        return _Kept(piece, used, whole.nbytes, whole.shape, whole.stride(), _layout(values))
+        """The same, without making a tensor of it yet; None for a large one and for unusual kinds of numbers."""
+        array = values.numpy()
+        kind = array.dtype
+        if array.nbytes > _LARGEST or kind.kind not in "biuf":
+            return None
+        content = array.tobytes()
+        first = self._put(content)
+        return _Kept(self._slab, first, len(content), array.shape, kind, values.data_ptr(), array.strides)
+
+    def _put(self, content: bytes) -> int:
+        first, size = self._used, len(content)
+        if first + size > len(self._slab):
+            self._slab, first = np.empty(_SLAB, np.uint8), 0
+            self._view = memoryview(self._slab)
+        self._view[first : first + size] = content
+        self._used = first + size + -size % _ALIGNED
+        return first
 
 
 def pack(structure: Any, *, copy: bool = True, room: Room | None = None) -> Packed:
@@ -150,13 +164,17 @@ def _pack_flat(structure: Any, room: Room) -> Packed | None:
     if kind is None or (kind == "dict" and not all(type(key) is str and key and key[0] != "." for key in structure)):
         return None
     kept: list[_Kept] = []
-    storages: set[int] = set()
     for value in structure.values() if kind == "dict" else structure:
-        if not _is_usual(value) or (part := room.keep(value)) is None:
+        if type(value) is not Tensor or not value.is_cpu:
+            return None
+        try:
+            part = room.keep(value)
+        except (TypeError, RuntimeError):  # bfloat16, sparse, nested, or with a gradient
+            return None
+        if part is None:
             return None
         kept.append(part)
-        storages.add(value.untyped_storage().data_ptr())
-    return _FlatPacked(kind, list(structure) if kind == "dict" else list(range(len(kept))), kept, storages)
+    return _FlatPacked(kind, tuple(structure) if kind == "dict" else range(len(kept)), kept)
 
 
 def _copied(values: Tensor) -> Tensor:
@@ -179,9 +197,7 @@ def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None
 
 def storages(structure: Any) -> set[int]:
     """The addresses of the memory that the tensors in `structure` lie in."""
-    if type(structure) in (list, tuple) and all(_is_usual(part) for part in structure):
-        return {part.untyped_storage().data_ptr() for part in structure}
-    return pack(structure, copy=False).storages
+    return {tensor.untyped_storage().data_ptr() for tensor in pack(structure, copy=False).tensors.values()}
 
 
 def _is_usual(value: Any) -> bool:
@@ -259,15 +275,13 @@ def _container(container: Any, packed: Packed, path: str, copied: _Copy | None, 
 def _tensor(tensor: Tensor, packed: Packed, path: str, copied: _Copy | None) -> Any:
     if _is_usual(tensor):
         name = _free(packed, path)
-        packed.storages.add(tensor.untyped_storage().data_ptr())
         values = tensor.detach()
         packed.tensors[name] = copied(values) if copied else values
-        return {"tensor": name, **_layout(values)}
+        return {"tensor": name, **_layout_of(values)}
     unusual = tensor.is_nested or tensor.is_quantized or tensor.is_meta or hasattr(tensor, "full_tensor")
     if tensor.layout != torch.strided or unusual:
         return _left_out(tensor, packed, path)
     name = _free(packed, path)
-    packed.storages.add(tensor.untyped_storage().data_ptr())
     values, kind = tensor.detach(), "tensor"
     if values.is_complex():
         values, kind = torch.view_as_real(values.resolve_conj()), "complex"
@@ -278,20 +292,33 @@ def _tensor(tensor: Tensor, packed: Packed, path: str, copied: _Copy | None) -> 
         packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copied else values
         return {kind: name, "device": values.device.type}
     packed.tensors[name] = copied(values) if copied else values
-    return {kind: name, **_layout(values)}
+    return {kind: name, **_layout_of(values)}
 
 
-def _layout(values: Tensor) -> dict[str, Any]:
+def _layout_of(values: Tensor) -> dict[str, Any]:
+    return _layout(values.data_ptr(), values.shape, values.stride())
+
+
+def _layout(address: int, sizes: Sequence[int], strides: Sequence[int]) -> dict[str, Any]:
     """How a tensor lies in memory, if not like a new one of torch: some kernels choose the order of a sum by it."""
-    offset, contiguous = values.data_ptr() % 64, values.is_contiguous()
+    offset, contiguous = address % 64, _is_contiguous(sizes, strides)
     if contiguous and offset == 0:
         return {}
-    strides = list(values.stride())
-    return {"layout": [offset, strides]} if contiguous or _is_dense(values.shape, strides) else {}
+    return {"layout": [offset, list(strides)]} if contiguous or _is_dense(sizes, strides) else {}
 
 
-def _is_dense(sizes: Sequence[int], strides: list[int]) -> bool:
-    """Whether a tensor fills its piece of memory, each place once: then torch's operations keep the order."""
+def _is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """As torch defines it: the stride of a dimension of size 1 does not count."""
+    expected = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return 0 in sizes
+        expected *= size
+    return True
+
+
+def _is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor fills its piece of memory, each address once: then torch's operations keep the order."""
     expected = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, sizes, strict=True) if size > 1):
         if stride != expected:

@@ -18,13 +18,13 @@ from torch import Tensor
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
 
-_MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the place in them
-_HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
+_MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the position in them
+_HAS_GAUSS = 3  # the index in numpy's state that says whether it holds a Gaussian back
 _MARK_BYTES = 64  # at each end of the state of torch's generator
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
 Mark = Any
-"""What shows whether a generator has moved; None where that cannot be told."""
+"""Bytes that differ once a generator has moved; None if that cannot be known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,21 +41,35 @@ class RandomState:
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
     drawn = torch.get_rng_state()
-    marks = (_python_mark(), _numpy_mark(), _torch_mark(drawn))
-    python: Any = None
-    numpy: Any = None
-    if before is not None:  # twice a step: nothing here is more than it has to be
-        drawn = before.torch if marks[2] == before.marks[2] else drawn
-        python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
-        held_back = before.numpy[_HAS_GAUSS]  # a number that may be gone without a trace
-        numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
+    marks = _python_mark(), _numpy_mark(), _torch_mark(drawn)
+    cuda = {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {}
+    if before is None:
+        return RandomState(drawn, _python_now(), _numpy_now(), cuda, marks)
+    # Twice a step: nothing here is more than it has to be.
+    known = before.marks
+    if marks == known and None not in marks and not before.numpy[_HAS_GAUSS] and not devices:
+        return before
+    python = marks[0] is not None and marks[0] == known[0]
+    # A Gaussian that numpy holds back may be used up without a trace.
+    numpy = marks[1] is not None and marks[1] == known[1] and not before.numpy[_HAS_GAUSS]
     return RandomState(
-        drawn,
-        _compact(random.getstate()) if python is None else python,
-        np.random.get_state(legacy=True) if numpy is None else numpy,  # type: ignore[arg-type]
-        {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
+        before.torch if marks[2] == known[2] else drawn,
+        before.python if python else _python_now(),
+        before.numpy if numpy else _numpy_now(),
+        cuda,
         marks,
     )
+
+
+def _python_now() -> tuple[Any, ...]:
+    """Python's state with its words as an array: as numbers of their own they take ten times the memory."""
+    version, words, gauss = random.getstate()
+    return version, np.array(words, dtype=np.uint32), gauss
+
+
+def _numpy_now() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=True)
+    return tuple(state)
 
 
 def put(state: RandomState) -> None:
@@ -116,47 +130,52 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 # Reading a generator's state makes hundreds of Python numbers, twice a step. A few of its raw words, compared with
-# those seen before, show that it has not moved: a draw moves the place, and after 624 draws every word is another.
+# those seen before, show that it has not moved: a draw moves the position, and after 624 draws every word is another.
 # They are never used for more than that.
 
 
 def _numpy_mark() -> Mark:
     generator = np.random.mtrand._rand._bit_generator
-    words = _words_of(generator) if type(generator).__name__ == "MT19937" else None
-    return None if words is None else (id(generator), words[0], words[1], words[312], words[623], words[624])
+    if _numpy_memory[0] is not generator:
+        _numpy_memory[:] = [generator, _numpy_words_of(generator)]
+    words = _numpy_memory[1]
+    return None if words is None else words.tobytes()
 
 
 def _python_mark() -> Mark:
-    if (words := _python_memory()) is None:
-        return None
-    return words[0], words[1], words[2], words[312], words[624], random._inst.gauss_next  # type: ignore[attr-defined]
+    words = _python_memory()
+    return None if words is None else (words.tobytes(), random._inst.gauss_next)  # type: ignore[attr-defined]
 
 
 def _torch_mark(state: Tensor) -> Mark:
-    """Of a state that was read: the place and the first words are at its beginning, a Gaussian held back at its end."""
+    """The two ends of a state: position and first words at its beginning, a Gaussian held back at its end."""
     address, size = state.data_ptr(), state.nbytes
     ends = min(size, _MARK_BYTES)
     return ctypes.string_at(address, ends), ctypes.string_at(address + size - ends, ends)
 
 
-_numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and its words
+_numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and some of its words
 
 
-def _words_of(generator: Any) -> Any:
-    if _numpy_memory[0] is not generator:
-        address = generator.ctypes.state_address
-        _numpy_memory[:] = [generator, (ctypes.c_uint32 * _MT_WORDS).from_address(address)]
-    return _numpy_memory[1]
+def _numpy_words_of(generator: Any) -> Any:
+    if type(generator).__name__ != "MT19937":
+        return None
+    return _some(np.ctypeslib.as_array((ctypes.c_uint32 * _MT_WORDS).from_address(generator.ctypes.state_address)))
+
+
+def _some(words: Any) -> Any:
+    """A view of the first word, the last one and three between them: the position is at one of the two ends."""
+    return words[:: (_MT_WORDS - 1) // 4]
 
 
 @lru_cache(maxsize=1)
 def _python_memory() -> Any:
-    """The place and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
+    """Some words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return None
     memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)
     position, *words = list(memory)
-    return memory if [*words, position] == list(random.getstate()[1]) else None
+    return _some(np.ctypeslib.as_array(memory)) if [*words, position] == list(random.getstate()[1]) else None
 
 
 # A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.
@@ -169,12 +188,6 @@ def _python_words(state: tuple[Any, ...]) -> list[float]:
 
 def _python_state(row: list[float]) -> tuple[Any, ...]:
     return int(row[0]), np.array(row[2:], dtype=np.uint32), None if row[1] != row[1] else row[1]
-
-
-def _compact(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Python's state with its words as an array: as numbers of their own they take ten times the memory."""
-    version, words, gauss = state
-    return version, np.array(words, dtype=np.uint32), gauss
 
 
 def _numpy_words(state: tuple[Any, ...]) -> list[float]:
