@@ -140,7 +140,7 @@ class Capture:
         kept_step.batch = pack(batch, room=self._room)
         if not _are_parts(inputs, batch):
             kept_step.input_hash = input_hash(inputs)
-        if not self._finder.knows:
+        if not self._finder.done:
             self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:

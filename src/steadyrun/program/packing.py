@@ -8,11 +8,10 @@ of these is left out, and named.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +23,14 @@ _PLAIN = (bool, int, str, type(None))
 _USUAL = frozenset(  # kinds of numbers that need no second look
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 )
+_NUMPYS = _USUAL - {torch.bfloat16}
 _Copy = Callable[[Tensor], Tensor]
 _FLAT: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
 _DEEPEST = 50
 _SLAB, _LARGEST, _ALIGNED = 2**22, 2**20, 64  # bytes of a slab, of a copy in it, and between two starts
+_TOGETHER = 32  # steps whose copies are moved into a slab together
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_Layout = tuple[int, tuple[int, ...]]  # address and strides of an original
 
 
 class AttributeDict(dict[str, Any]):
@@ -61,88 +63,86 @@ class Packed:
 
 
 class _FlatPacked(Packed):
-    """A tuple, list or dict of tensors copied into a `Room`. Every step makes one, so its making does little.
+    """A tuple, list or dict of usual tensors. Every step makes one, so its making does little: it clones them.
 
-    Its tree and its tensors are built on first use.
+    Its tree and its tensors are built when they are asked for, and its room moves the clones into a slab, many steps
+    together.
     """
 
-    def __init__(self, kind: str, keys: Sequence[Any], kept: list[_Kept]) -> None:
-        self._kind, self._keys, self._kept = kind, keys, kept
+    sizes: list[int] = []
+
+    def __init__(self, kind: str, keys: Sequence[Any], clones: list[Tensor], layouts: list[_Layout]) -> None:
+        self._kind, self._keys, self._layouts = kind, keys, layouts
+        self._copies: list[Any] = clones  # tensors, or arrays once they are in a slab
+        self.sizes = [clone.nbytes for clone in clones]
         self.lost, self.plain = [], True
 
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
-        return {str(key): torch.from_numpy(kept.array()) for key, kept in zip(self._keys, self._kept, strict=True)}
+    def settle(self, room: Room) -> None:
+        self._copies = [room.move(clone) for clone in self._copies]
 
-    @cached_property
-    def tree(self) -> Any:
-        parts = [{"tensor": str(key), **kept.layout()} for key, kept in zip(self._keys, self._kept, strict=True)]
+    @property
+    def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
         return {
-            self._kind: [list(pair) for pair in zip(self._keys, parts, strict=True)] if self._kind == "dict" else parts
+            str(key): copy.contiguous() if isinstance(copy, Tensor) else torch.from_numpy(copy)
+            for key, copy in zip(self._keys, self._copies, strict=True)
         }
 
     @property
-    def sizes(self) -> list[int]:
-        return [kept.size for kept in self._kept]
-
-
-class _Kept(NamedTuple):
-    """A copy: its position in a slab, and the address and strides (in bytes) of the original."""
-
-    slab: _Bytes
-    first: int
-    size: int
-    shape: tuple[int, ...]
-    kind: np.dtype[Any]
-    address: int
-    strides: tuple[int, ...]
-
-    def array(self) -> np.ndarray[Any, Any]:
-        return self.slab[self.first : self.first + self.size].view(self.kind).reshape(self.shape)
-
-    def layout(self) -> dict[str, Any]:
-        return _layout(self.address, self.shape, [stride // self.kind.itemsize for stride in self.strides])
+    def tree(self) -> Any:
+        originals = zip(self._keys, self._copies, self._layouts, strict=True)
+        parts = [{"tensor": str(key), **_layout(at, copy.shape, strides)} for key, copy, (at, strides) in originals]
+        return {
+            self._kind: [list(pair) for pair in zip(self._keys, parts, strict=True)] if self._kind == "dict" else parts
+        }
 
 
 class Room:
     """Memory for copies that are kept for long: one after another in large slabs.
 
     Among the blocks that the training frees in every step, each small copy would keep a large one from being used
-    again: a program of half a million parameters grew by 1 MiB a step.
+    again: a program of half a million parameters grew by 1 MiB a step. A copy into a slab between two steps takes
+    three times as long as a clone, whose code the training has just used, so clones are moved many together.
     """
 
     def __init__(self) -> None:
         self._slab: _Bytes = np.empty(0, np.uint8)
         self._view = memoryview(self._slab)
         self._used = 0
+        self._clones: list[_FlatPacked] = []
+
+    def take_in(self, packed: _FlatPacked) -> None:
+        """Move its clones when some have come together."""
+        self._clones.append(packed)
+        if len(self._clones) >= _TOGETHER:
+            clones, self._clones = self._clones, []
+            for each in clones:
+                each.settle(self)
+
+    def move(self, clone: Tensor) -> Any:
+        """A clone as an array in a slab; a large one stays where it is."""
+        if clone.nbytes > _LARGEST:
+            return clone
+        try:
+            array = clone.numpy()
+        except RuntimeError:  # the negative of another tensor, not computed yet
+            return clone.resolve_neg()
+        return self._put(array.tobytes()).view(array.dtype).reshape(array.shape)
 
     def copy(self, values: Tensor) -> Tensor:
-        """A contiguous copy of a dense tensor on the CPU."""
+        """A contiguous copy of a dense tensor on the CPU, of whatever kind of numbers."""
         if values.nbytes > _LARGEST:
             return _copied(values)
-        whole = values.contiguous().reshape(-1).view(torch.uint8).numpy()
-        first = self._put(whole.tobytes())
-        kept = torch.from_numpy(self._slab[first : first + whole.nbytes])
-        return kept.view(values.dtype).view(values.shape)
+        plain = values.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return torch.from_numpy(self._put(plain.tobytes())).view(values.dtype).view(values.shape)
 
-    def keep(self, values: Tensor) -> _Kept | None:
-        """The same, without making a tensor of it yet; None for a large one and for unusual kinds of numbers."""
-        array = values.numpy()
-        kind = array.dtype
-        if array.nbytes > _LARGEST or kind.kind not in "biuf":
-            return None
-        content = array.tobytes()
-        first = self._put(content)
-        return _Kept(self._slab, first, len(content), array.shape, kind, values.data_ptr(), array.strides)
-
-    def _put(self, content: bytes) -> int:
+    def _put(self, content: bytes) -> _Bytes:
         first, size = self._used, len(content)
         if first + size > len(self._slab):
             self._slab, first = np.empty(_SLAB, np.uint8), 0
             self._view = memoryview(self._slab)
         self._view[first : first + size] = content
         self._used = first + size + -size % _ALIGNED
-        return first
+        return self._slab[first : first + size]
 
 
 def pack(structure: Any, *, copy: bool = True, room: Room | None = None) -> Packed:
@@ -163,18 +163,18 @@ def _pack_flat(structure: Any, room: Room) -> Packed | None:
     kind = _FLAT.get(type(structure))
     if kind is None or (kind == "dict" and not all(type(key) is str and key and key[0] != "." for key in structure)):
         return None
-    kept: list[_Kept] = []
-    for value in structure.values() if kind == "dict" else structure:
-        if type(value) is not Tensor or not value.is_cpu:
+    values = structure.values() if kind == "dict" else structure
+    for value in values:
+        if type(value) is not Tensor or not value.is_cpu or value.requires_grad or value.dtype not in _NUMPYS:
             return None
-        try:
-            part = room.keep(value)
-        except (TypeError, RuntimeError):  # bfloat16, sparse, nested, or with a gradient
-            return None
-        if part is None:
-            return None
-        kept.append(part)
-    return _FlatPacked(kind, tuple(structure) if kind == "dict" else range(len(kept)), kept)
+    try:
+        layouts = [(value.data_ptr(), value.stride()) for value in values]
+        clones = [value.clone() for value in values]
+    except RuntimeError:  # sparse, nested
+        return None
+    packed = _FlatPacked(kind, tuple(structure) if kind == "dict" else range(len(clones)), clones, layouts)
+    room.take_in(packed)
+    return packed
 
 
 def _copied(values: Tensor) -> Tensor:

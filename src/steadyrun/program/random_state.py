@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FunctionType, MethodType, ModuleType
@@ -20,45 +20,55 @@ from torch import Tensor
 
 _MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the position in them
 _HAS_GAUSS = 3  # the index in numpy's state that says whether it holds a Gaussian back
-_MARK_BYTES = 64  # at each end of the state of torch's generator
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
 Mark = Any
-"""Bytes that differ once a generator has moved; None if that cannot be known."""
+"""Words that differ once a generator has moved; None if that cannot be known."""
 
 
 @dataclass(eq=False, slots=True)
 class RandomState:
-    """All generators at one moment. Equal parts of two moments are one object."""
+    """All generators at one moment. Equal parts of two moments may be one object."""
 
     torch: Tensor
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
     cuda: dict[int, Tensor] = field(default_factory=dict)
-    marks: tuple[Mark, Mark, Mark] = (None, None, None)
+    marks: tuple[Mark, Mark] = (None, None)  # of Python and numpy
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
-    """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
-    drawn = torch.get_rng_state()
-    marks = _python_mark(), _numpy_mark(), _torch_mark(drawn)
-    cuda = {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {}
-    if before is None:
-        return RandomState(drawn, _python_now(), _numpy_now(), cuda, marks)
-    # Twice a step: nothing here is more than it has to be.
-    known = before.marks
-    if marks == known and None not in marks and not before.numpy[_HAS_GAUSS] and not devices:
-        return before
-    python = marks[0] is not None and marks[0] == known[0]
-    # A Gaussian that numpy holds back may be used up without a trace.
-    numpy = marks[1] is not None and marks[1] == known[1] and not before.numpy[_HAS_GAUSS]
+    """The states now; those of Python and numpy are shared with `before` if they have not moved.
+
+    Twice a step, where every function that the training does not use costs several microseconds: torch's state is
+    read and not looked at. `share` does that for many steps together. `devices` are those of CUDA.
+    """
+    marks = _python_mark(), _numpy_mark()
+    python = numpy = None
+    if before is not None:
+        python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
+        held_back = before.numpy[_HAS_GAUSS]  # a number that may be used up without a trace
+        numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
     return RandomState(
-        before.torch if marks[2] == known[2] else drawn,
-        before.python if python else _python_now(),
-        before.numpy if numpy else _numpy_now(),
-        cuda,
+        torch.default_generator.get_state(),
+        _python_now() if python is None else python,
+        _numpy_now() if numpy is None else numpy,
+        {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
         marks,
     )
+
+
+def share(states: Iterable[RandomState]) -> None:
+    """Let states that follow each other, and are equal for torch, hold one tensor."""
+    held, content = None, b""
+    for state in states:
+        if state.torch is held:
+            continue
+        now = state.torch.numpy().tobytes()
+        if held is not None and now == content:
+            state.torch = held
+        else:
+            held, content = state.torch, now
 
 
 def _python_now() -> tuple[Any, ...]:
@@ -139,43 +149,35 @@ def _numpy_mark() -> Mark:
     if _numpy_memory[0] is not generator:
         _numpy_memory[:] = [generator, _numpy_words_of(generator)]
     words = _numpy_memory[1]
-    return None if words is None else words.tobytes()
+    return None if words is None else (words[0], words[1], words[312], words[623], words[624])
 
 
 def _python_mark() -> Mark:
-    words = _python_memory()
-    return None if words is None else (words.tobytes(), random._inst.gauss_next)  # type: ignore[attr-defined]
-
-
-def _torch_mark(state: Tensor) -> Mark:
-    """The two ends of a state: position and first words at its beginning, a Gaussian held back at its end."""
-    address, size = state.data_ptr(), state.nbytes
-    ends = min(size, _MARK_BYTES)
-    return ctypes.string_at(address, ends), ctypes.string_at(address + size - ends, ends)
-
-
-_numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and some of its words
-
-
-def _numpy_words_of(generator: Any) -> Any:
-    if type(generator).__name__ != "MT19937":
+    if (words := _python_memory()) is None:
         return None
-    return _some(np.ctypeslib.as_array((ctypes.c_uint32 * _MT_WORDS).from_address(generator.ctypes.state_address)))
+    return words[0], words[1], words[2], words[312], words[624], random._inst.gauss_next  # type: ignore[attr-defined]
 
 
-def _some(words: Any) -> Any:
-    """A view of the first word, the last one and three between them: the position is at one of the two ends."""
-    return words[:: (_MT_WORDS - 1) // 4]
+_numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and its words
+
+
+def _numpy_words_of(generator: Any) -> memoryview | None:
+    return _words_at(generator.ctypes.state_address) if type(generator).__name__ == "MT19937" else None
+
+
+def _words_at(address: int) -> memoryview:
+    """A view that Python reads by itself: ctypes and numpy take four times as long between two steps."""
+    return memoryview((ctypes.c_uint32 * _MT_WORDS).from_address(address)).cast("B").cast("I")
 
 
 @lru_cache(maxsize=1)
-def _python_memory() -> Any:
-    """Some words of Python's generator; None unless they lie behind the object's head, as in CPython."""
+def _python_memory() -> memoryview | None:
+    """The position and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return None
-    memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)
+    memory = _words_at(id(random._inst) + _OBJECT_HEAD)
     position, *words = list(memory)
-    return _some(np.ctypeslib.as_array(memory)) if [*words, position] == list(random.getstate()[1]) else None
+    return memory if [*words, position] == list(random.getstate()[1]) else None
 
 
 # A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.
