@@ -148,7 +148,7 @@ class Capture:
 
     def saw(self, row: ProbeRow) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""
-        for kind, step, why, severity in self._spotter.saw(row.step, row.values):
+        for kind, step, why, severity in self._spotter.saw(row.step, row.values.get("loss")):
             self.open(kind, why, step, severity=severity)
 
     def found(self, finding: Found) -> None:

@@ -26,6 +26,7 @@ DEFAULTS: Mapping[str, int] = {
 # The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
 EARLY = frozenset({0, 1, 2, 5, 10, 19})
 
+_NEVER = 2**62
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -51,12 +52,26 @@ class Cadence:
         if step - self.first_step in EARLY:
             return list(range(count))
         turn = step % every
-        return [part for part in range(count) if part * every // count == turn]
+        return [part for part, own in enumerate(_turns(every, count)) if own == turn]
+
+    def next_sample(self, step: int, spectral_parts: int) -> int:
+        """The first step after `step` at which anything is due; nothing but these steps needs a closer look."""
+        coming = [self.first_step + early for early in EARLY if self.first_step + early > step]
+        if self._common:
+            coming.append(step + self._common - step % self._common)
+        if every := self.every["spectral"]:
+            coming += [step + 1 + (turn - step - 1) % every for turn in set(_turns(every, spectral_parts))]
+        return min(coming, default=_NEVER)
 
     @cached_property
     def _common(self) -> int:
         """Only multiples of this can be a multiple of any cadence."""
         return math.gcd(*self.every.values())
+
+
+def _turns(every: int, count: int) -> list[int]:
+    """At which step of a period of `every` steps each of `count` parts is measured."""
+    return [part * every // count for part in range(count)]
 
 
 def parse_cadence(every: int | Mapping[str, int] | None) -> Mapping[str, int]:

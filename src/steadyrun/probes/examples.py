@@ -186,7 +186,7 @@ class ExampleProbe:
                 self._writer.write("examples", steps.astype(np.int64), times, {f"example_hash/{split}": hashes})
 
     def _keep(self, split: str, array: HostArray, step: int) -> Values:
-        self._kept[split].add(array.astype(np.int64), step)
+        self._kept[split].add(array.astype(np.int64, copy=False), step)
         return {}
 
 
@@ -215,6 +215,8 @@ class _Bound:
 
 def _parts_of(kept: Packed, several: bool) -> list[list[Array]]:
     """The arrays of a batch that was kept, those of each micro-batch apart."""
+    if not several and (arrays := kept.arrays) is not None:
+        return [arrays]
     parts: dict[str, list[Array]] = {}
     for name, tensor in kept.tensors.items():
         if (array := from_tensor(tensor)) is not None:

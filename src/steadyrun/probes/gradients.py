@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from steadyrun.probes import backward_hook as roots
 from steadyrun.probes import clip_hook
 from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.loss_scale import ScalerView
@@ -99,10 +98,8 @@ class GradientProbe:
         for index in range(len(self._parameters)):
             self._hook(index)
         clip_hook.observe(self._clipped)
-        roots.observe(self._starts)
 
     def detach(self) -> None:
-        roots.forget(self._starts)
         clip_hook.forget(self._clipped)
         for handle in self._handles.values():
             handle.remove()
@@ -116,7 +113,8 @@ class GradientProbe:
             hook = _forwarding(self._accumulated, index)
             self._handles[index] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _starts(self, root: Tensor | None) -> None:
+    def starts(self, root: Tensor | None) -> None:
+        """A backward pass begins at `root`."""
         self._root = None if root is None else root.detach()
 
     def _accumulated(self, index: int) -> None:

@@ -61,6 +61,11 @@ class Packed:
         """The bytes of each tensor."""
         return [tensor.nbytes for tensor in self.tensors.values()]
 
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]] | None:
+        """The tensors as numpy, if that takes no work."""
+        return None
+
 
 class _FlatPacked(Packed):
     """A tuple, list or dict of usual tensors. Every step makes one, so its making does little: it clones them.
@@ -82,10 +87,11 @@ class _FlatPacked(Packed):
 
     @property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
-        return {
-            str(key): copy.contiguous() if isinstance(copy, Tensor) else torch.from_numpy(copy)
-            for key, copy in zip(self._keys, self._copies, strict=True)
-        }
+        return {str(key): torch.from_numpy(array) for key, array in zip(self._keys, self.arrays, strict=True)}
+
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        return [copy.contiguous().numpy() if isinstance(copy, Tensor) else copy for copy in self._copies]
 
     @property
     def tree(self) -> Any:
@@ -119,13 +125,13 @@ class Room:
                 each.settle(self)
 
     def move(self, clone: Tensor) -> Any:
-        """A clone as an array in a slab; a large one stays where it is."""
-        if clone.nbytes > _LARGEST:
-            return clone
+        """A clone as an array, in a slab unless it is large."""
         try:
             array = clone.numpy()
         except RuntimeError:  # the negative of another tensor, not computed yet
-            return clone.resolve_neg()
+            return clone.resolve_neg().numpy()
+        if array.nbytes > _LARGEST:
+            return clone
         return self._put(array.tobytes()).view(array.dtype).reshape(array.shape)
 
     def copy(self, values: Tensor) -> Tensor:

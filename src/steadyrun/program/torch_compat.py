@@ -288,3 +288,36 @@ def remove_hook(handle: RemovableHandle) -> None:
     """Take a global hook off with its trace, which torch forgets and which makes torch.compile warn."""
     handle.remove()
     _HOOK_KWARGS.pop(handle.id, None)
+
+
+_PRE_HOOKS: dict[int, Any] | None = getattr(nn.modules.module, "_global_forward_pre_hooks", None)  # 2.11, 2.13
+
+
+class ForwardPreHook:
+    """A global forward pre-hook that is put on and taken off in every step.
+
+    To register one each time takes 8 µs between two training steps, to put the same one back hardly any.
+    """
+
+    def __init__(self, hook: Callable[[nn.Module, Any], None]) -> None:
+        self._hook = hook
+        self._handle: RemovableHandle | None = None if _PRE_HOOKS is None else RemovableHandle(_PRE_HOOKS)
+        self.on = False
+
+    def put_on(self) -> None:
+        if self.on:
+            return
+        self.on = True
+        if _PRE_HOOKS is None or self._handle is None:
+            self._handle = nn.modules.module.register_module_forward_pre_hook(self._hook)
+        else:
+            _PRE_HOOKS[self._handle.id] = self._hook
+
+    def take_off(self) -> bool:
+        """Whether it was on."""
+        was_on, self.on = self.on, False
+        if was_on and _PRE_HOOKS is not None and self._handle is not None:
+            _PRE_HOOKS.pop(self._handle.id, None)
+        elif was_on and self._handle is not None:
+            self._handle.remove()
+        return was_on
