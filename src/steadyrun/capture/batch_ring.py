@@ -14,7 +14,7 @@ _TOGETHER = 32  # steps whose random states are compared together
 _ACCOUNT = 32_768  # bytes that a step takes besides its batch, as measured: random states twice, and its numbers
 
 
-@dataclass
+@dataclass(slots=True)
 class KeptStep:
     """One step: what went into it, and (as they arrive) the numbers recorded for it."""
 

@@ -272,7 +272,7 @@ class ForwardProbe:
             sample.padding = padding_of(args, self._pad_id)
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
-            if torch.is_autocast_enabled(device):
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
                 sample.compute_dtype = torch.get_autocast_dtype(device)
         if "modes" in self._wanted:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())

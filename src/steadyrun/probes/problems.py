@@ -14,6 +14,7 @@ class Problems:
         self._write_event = write_event
         self._reported: set[str] = set()
         self._writing = False
+        self._guards: dict[tuple[str, str], _Contained] = {}  # asked for several times in every step
 
     def failed(self, what: str) -> bool:
         """Whether this probe has failed before."""
@@ -21,7 +22,10 @@ class Problems:
 
     def contained(self, what: str, went_wrong: str = "could not be recorded") -> _Contained:
         """`with problems.contained("…"):` an exception in the body ends here."""
-        return _Contained(self, what, went_wrong)
+        known = self._guards.get((what, went_wrong))
+        if known is None:
+            known = self._guards[what, went_wrong] = _Contained(self, what, went_wrong)
+        return known
 
     def report(self, what: str, problem: Exception, went_wrong: str = "could not be recorded") -> None:
         """Say once, on stderr and in the events, that `what` failed."""
@@ -58,7 +62,7 @@ class Problems:
 
 
 class _Contained:
-    """A context manager by hand: it is entered several times a step, and a generator costs three times as much."""
+    """A context manager without state: it is entered several times a step, and a generator costs three times as much."""
 
     __slots__ = ("_problems", "_what", "_wrong")
 
