@@ -209,6 +209,7 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
         began, started = time.perf_counter(), time.process_time()
         run = watched = None
         after: Callable[[int, Any], None] = lambda _step, _loss: None  # noqa: E731
+        finish: Callable[[], None] = lambda: None  # noqa: E731
         if way in ("everything", "probes"):
             import steadyrun
 
@@ -217,9 +218,9 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
             program.watch(run, **({} if way == "everything" else {"monitor": False, "capture": False}))
             watched = time.perf_counter() - before
         elif way == "tensorboard":
-            after = _tensorboard(program, folder)
+            after, finish = _tensorboard(program, folder)
         elif way == "wandb":
-            after = _wandb(program, folder)
+            after, finish = _wandb(program, folder)
         starting = time.perf_counter() - began
         clock = DeviceClock() if cuda else Clock()
         worked = trained = 0.0
@@ -237,6 +238,7 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
         ended = time.perf_counter()
         if run is not None:
             run.close()
+        finish()
         closing = time.perf_counter() - ended
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     counted = times[_FIRST:]
@@ -257,7 +259,11 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
     }
 
 
-def _tensorboard(program: Any, folder: str) -> Callable[[int, Any], None]:
+Logger = tuple[Callable[[int, Any], None], Callable[[], None]]
+"""What to call after each step, and at the end."""
+
+
+def _tensorboard(program: Any, folder: str) -> Logger:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
@@ -268,15 +274,15 @@ def _tensorboard(program: Any, folder: str) -> Callable[[int, Any], None]:
             for name, parameter in program.model.named_parameters():
                 writer.add_histogram(name, parameter, step)
 
-    return after
+    return after, writer.close
 
 
-def _wandb(program: Any, folder: str) -> Callable[[int, Any], None]:
+def _wandb(program: Any, folder: str) -> Logger:
     import wandb
 
-    run = wandb.init(mode="offline", dir=folder, project="cost")
+    run = wandb.init(mode="offline", dir=folder, project="cost", settings=wandb.Settings(silent=True))
     wandb.watch(program.model, log="all", log_freq=100)
-    return lambda step, loss: run.log({"loss": loss}, step=step)
+    return lambda step, loss: run.log({"loss": loss}, step=step), run.finish
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -293,7 +299,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             if done.returncode:
                 print(json.dumps({"way": way, "failed": done.stderr.strip().splitlines()[-1:]}), flush=True)
                 continue
-            results[way].append(json.loads(done.stdout.strip().splitlines()[-1]))
+            line = next(line for line in reversed(done.stdout.splitlines()) if line.startswith('{"way"'))
+            results[way].append(json.loads(line))
             print(json.dumps(results[way][-1]), file=sys.stderr, flush=True)
     bare = results["bare"]
     return {

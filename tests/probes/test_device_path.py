@@ -75,7 +75,12 @@ def test_a_language_model_asks_the_device_for_nothing(tmp_path: Path, clip: bool
     expected = ["loss", "class_loss/all", "grad_norm", "lr/0", "batch_hash", "tokens", "clipped"]
     assert set(expected) <= set(run.names())
     assert len(run.series("loss")) == STEPS
-    for sampled in ("activation/blocks.1", "block_grad_norm/blocks.0", "block_param_norm/blocks.0", "dead_heads/blocks.0"):
+    for sampled in (
+        "activation/blocks.1",
+        "block_grad_norm/blocks.0",
+        "block_param_norm/blocks.0",
+        "dead_heads/blocks.0",
+    ):
         assert len(run.series(sampled)) == 7, sampled
     assert any(name.startswith("spectral_norm/") for name in run.names())
 

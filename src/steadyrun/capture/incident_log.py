@@ -65,7 +65,8 @@ class Triggers:
         for spike in spikes(Points("loss", np.array(self._steps), values), WINDOW, SIGMAS, BACK, SETTLED):
             if spike.start_step > self._reported_until:
                 self._reported_until = spike.peak_step
-                why = f"the loss jumped to {spike.value:.4g}, {spike.sigmas:.1f} σ above {spike.level:.4g}"
+                above = f"{spike.sigmas:.1f} standard deviations above {spike.level:.3g}"
+                why = f"the loss jumped to {spike.value:.3g}, {above}"
                 yield "spike", spike.start_step, why, spike.sigmas
 
 

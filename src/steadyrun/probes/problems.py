@@ -62,7 +62,7 @@ class Problems:
 
 
 class _Contained:
-    """A context manager without state: it is entered several times a step, and a generator costs three times as much."""
+    """A context manager without state: entered several times a step, where a generator costs three times as much."""
 
     __slots__ = ("_problems", "_what", "_wrong")
 

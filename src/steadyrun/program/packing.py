@@ -8,7 +8,7 @@ of these is left out, and named.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -74,12 +74,10 @@ class _FlatPacked(Packed):
     together.
     """
 
-    sizes: list[int] = []
-
     def __init__(self, kind: str, keys: Sequence[Any], clones: list[Tensor], layouts: list[_Layout]) -> None:
         self._kind, self._keys, self._layouts = kind, keys, layouts
         self._copies: list[Any] = clones  # tensors, or arrays once they are in a slab
-        self.sizes = [clone.nbytes for clone in clones]
+        self._sizes = [clone.nbytes for clone in clones]
         self.lost, self.plain = [], True
 
     def settle(self, room: Room) -> None:
@@ -88,6 +86,10 @@ class _FlatPacked(Packed):
     @property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
         return {str(key): torch.from_numpy(array) for key, array in zip(self._keys, self.arrays, strict=True)}
+
+    @property
+    def sizes(self) -> list[int]:
+        return self._sizes
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:
@@ -112,7 +114,7 @@ class Room:
 
     def __init__(self) -> None:
         self._slab: _Bytes = np.empty(0, np.uint8)
-        self._view = memoryview(self._slab)
+        self._view = self._slab.data
         self._used = 0
         self._clones: list[_FlatPacked] = []
 
@@ -145,7 +147,7 @@ class Room:
         first, size = self._used, len(content)
         if first + size > len(self._slab):
             self._slab, first = np.empty(_SLAB, np.uint8), 0
-            self._view = memoryview(self._slab)
+            self._view = self._slab.data
         self._view[first : first + size] = content
         self._used = first + size + -size % _ALIGNED
         return self._slab[first : first + size]

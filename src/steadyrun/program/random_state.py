@@ -172,7 +172,7 @@ def _words_at(address: int) -> memoryview:
 
 @lru_cache(maxsize=1)
 def _python_memory() -> memoryview | None:
-    """The position and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
+    """Position and words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return None
     memory = _words_at(id(random._inst) + _OBJECT_HEAD)
