@@ -1,4 +1,4 @@
-"""Keeps what is needed to execute a moment again, and leaves an incident folder when there is one.
+"""Keeps what replay needs, and writes an incident folder when something goes wrong.
 
 Between two steps it notes the random states and, when due, copies the training state; after a step it keeps the batch.
 A thread writes. Nothing here changes training, and nothing waits for a device except when an incident is written.
@@ -157,7 +157,7 @@ class Capture:
         self.open("fault", f"{finding.code} {finding.outcome}: {finding.message}", step, finding=asdict(finding))
 
     def ran_out_of_memory(self, why: str) -> None:
-        """Called inside the allocator, where nothing may be done: the next step tells."""
+        """Called inside the allocator, where nothing may be done: the next step reports it."""
         self._out_of_memory = why
 
     def raised(self, failure: BaseException) -> None:

@@ -93,7 +93,7 @@ def _may_spike(values: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
 
 
 AFTER = 50  # steps after an incident that belong to it: whether a spike recovers is asked of these
-MARGIN = 20  # steps by which a checkpoint should come before the incident: its cause may, too
+MARGIN = 20  # steps by which a checkpoint should come before the incident: so may its cause
 _APART = 100  # an incident so soon after another is part of it
 _ALWAYS = frozenset({"exception", "out-of-memory"})
 
@@ -169,7 +169,7 @@ class IncidentLog:
         return True
 
     def _makes_room(self, spikes: list[Account], severity: float) -> bool:
-        """A larger spike takes the place of the smallest."""
+        """A larger spike replaces the smallest."""
         smallest = min(spikes, key=lambda spike: spike.severity)
         if smallest.severity >= severity:
             return False

@@ -11,19 +11,19 @@ from functools import cached_property
 from steadyrun.errors import UsageError
 
 DEFAULTS: Mapping[str, int] = {
-    "activations": 50,  # mean magnitude and deviation of every block's output
+    "activations": 50,  # mean magnitude and standard deviation of every block's output
     "blocks": 100,  # gradient and parameter norm per block, update-to-weight ratio
     "moments": 100,  # norms of the optimizer's moments, its step count
     "spectral": 100,  # largest singular value of every large matrix
     "dead_units": 100,  # FFN units that are silent on the whole batch
     "attention": 100,  # entropy per head, dead heads
     "modes": 50,  # modules in evaluation mode during a training step
-    "objective": 50,  # what the loss is made of, whom its gradient reaches, how targets lie to inputs
+    "objective": 50,  # what the loss is made of, which parameters it reaches, how targets align with inputs
     "system": 50,  # memory, GPU utilisation and temperature
     "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
 }
 
-# The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
+# The first steps of an attempt show the most (a bad start, a bad resume) and are few.
 EARLY = frozenset({0, 1, 2, 5, 10, 19})
 
 _NEVER = 2**62

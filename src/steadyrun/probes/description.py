@@ -185,7 +185,7 @@ def declares_tied(model: nn.Module) -> bool:
     head = getattr(model, "get_output_embeddings", lambda: None)
     try:
         return tied is True and head() is not None
-    except Exception:  # a model that cannot tell has not told
+    except Exception:  # a model that cannot say has not declared it
         return False
 
 

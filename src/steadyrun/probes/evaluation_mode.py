@@ -90,7 +90,7 @@ class EvaluationProbe:
                 self.calls = PassCalls()
             if (
                 self._first is not self._model
-            ):  # a part that ran in a training step, such as a teacher, is no validation
+            ):  # a part that ran in a training step, such as a teacher, does not count as validation
                 self._begin_anew()
             return
         if self._first is None or module is self._model:

@@ -173,8 +173,8 @@ class ExampleProbe:
 
     def _say_cut(self, bound: _Bound) -> None:
         if not self._problems.failed("validation-cut"):
-            why = f"run.val has read {bound.why} of its batches and no more: give batches= a list of the first ones"
-            say(f"{why} (said once; training is not affected)")
+            why = f"run.val stopped reading its batches after {bound.why}: a list given as batches= is read whole"
+            say(f"{why} (reported once; training is not affected)")
             self._problems.notice("validation-cut", why)
 
     def flush(self) -> None:

@@ -17,7 +17,7 @@ from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 
 _MOST_KEPT = 50_000
 _MOST_TARGETS = 20_000
-_PER_STEP = 8  # examples of a batch that are looked up: the rest costs time and tells no more
+_PER_STEP = 8  # examples of a batch that are looked up: the rest costs time and shows no more
 
 
 class HashSample:

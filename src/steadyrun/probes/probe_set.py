@@ -95,7 +95,7 @@ class Watcher:
 
     @property
     def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:
-        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer has taken its place."""
+        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer replaces the old one."""
         return self._model, self._optimizer.optimizers, self._scheduler, self._scaler.scaler
 
     @property

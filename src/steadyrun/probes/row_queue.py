@@ -34,7 +34,7 @@ Report = Callable[[str, Exception], None]
 
 @dataclass(slots=True)
 class ProbeRow:
-    """A row of a table: what is known now, and what tensors will tell."""
+    """A row of a table: what is known now, and tensors whose values come later."""
 
     table: str
     step: int

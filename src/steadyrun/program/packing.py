@@ -1,8 +1,8 @@
 """Plain containers of tensors as a tree of JSON and a table of tensors, and back. No pickle anywhere.
 
 Dicts, lists, tuples, named tuples, other mappings, dataclasses, tensors, arrays, numbers and strings are kept; a
-dataclass comes back as an object with the same attributes, another mapping as a dict that has them, too. What is none
-of these is left out, and named.
+dataclass comes back as an object with the same attributes, another mapping as a dict that also has them. Anything
+else is left out, and named.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode 
 from torch.utils.hooks import RemovableHandle
 
 Around = Callable[..., Any]
-"""Called as `around(call, *args, **options)` in the place of the function, which is `call`."""
+"""Called as `around(call, *args, **options)` instead of the function, which is `call`."""
 
 _MARK = "__steadyrun__"
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -43,7 +43,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def wrapped(owner: Any, name: str, around: Around) -> Iterator[None]:
-    """Have `around` in the place of `owner.name` inside the body."""
+    """Have `around` called instead of `owner.name` inside the body."""
     wrapping = wrap(owner, name, around)
     try:
         yield
@@ -52,7 +52,7 @@ def wrapped(owner: Any, name: str, around: Around) -> Iterator[None]:
 
 
 def wrap(owner: Any, name: str, around: Around) -> Wrapping:
-    """Put `around` in the place of `owner.name` (of a module, a class or an object) until `remove()`."""
+    """Have `around` called instead of `owner.name` (of a module, a class or an object) until `remove()`."""
     with _lock:
         layer = _layer_within(getattr(owner, name), owner, name) or _Layer(owner, name)
         return Wrapping(layer, around)
@@ -246,7 +246,7 @@ def something_was_compiled() -> bool:
 
 
 def scaler_stages(scaler: Any) -> dict[int, Any] | None:
-    """What a loss scaler has done in this step, by optimizer; None if it is no GradScaler."""
+    """What a loss scaler has done in this step, by optimizer; None if it is not a GradScaler."""
     stages: dict[int, Any] | None = getattr(scaler, _STAGES, None)
     return stages
 

@@ -1,4 +1,4 @@
-"""The program that a run watches: its probes, its capture, and how one of its moments is executed again."""
+"""The program that a run watches: its probes, its capture, and the replay of its incidents."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ class Attachment:
             return
         self._writer.event("incident", self._steps.last, cause="asked", why=why, replayable=False)
         say(
-            "the incident is noted, but nothing is captured: give run.watch a loss_fn; where it has one, the "
-            "run's not-recorded events say why"
+            "the incident is recorded, but nothing is captured: give run.watch a loss_fn; if it has one, the "
+            "run's not-recorded events name the reason"
         )
 
     def roll_back(self, before: int | None) -> Rollback:

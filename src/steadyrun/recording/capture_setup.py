@@ -69,7 +69,10 @@ def roll_back(
 ) -> Rollback:
     """Put the last good checkpoint back, and say so in the events."""
     if problems.failed("incident capture"):
-        raise UsageError("run.rollback: incident capture has failed (an event says why), so there is no way back")
+        raise UsageError(
+            "run.rollback: incident capture has failed, so no checkpoint can be restored; the run's probe-failed event "
+            "names the error"
+        )
     if capture is None or watcher is None:
         raise UsageError(
             "run.rollback goes back to the checkpoints of incident capture, and there is none: call "
@@ -105,8 +108,8 @@ def _hear_of_memory(capture: Capture) -> None:
 
     alive = weakref.ref(capture)
 
-    def tell(facts: dict[str, Any]) -> None:
+    def report(facts: dict[str, Any]) -> None:
         if (target := alive()) is not None:
             target.ran_out_of_memory(f"the CUDA allocator could not serve {facts['asked_mib']:.0f} MiB")
 
-    on_out_of_memory(tell)
+    on_out_of_memory(report)
