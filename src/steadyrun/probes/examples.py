@@ -173,7 +173,7 @@ class ExampleProbe:
 
     def _say_cut(self, bound: _Bound) -> None:
         if not self._problems.failed("validation-cut"):
-            why = f"run.val stopped reading its batches after {bound.why}: a list given as batches= is read whole"
+            why = f"run.val read {bound.why} of its batches and stopped: a list given as batches= is read whole"
             say(f"{why} (reported once; training is not affected)")
             self._problems.notice("validation-cut", why)
 
