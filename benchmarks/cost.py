@@ -4,8 +4,8 @@ Each measurement is a process of its own that trains one workload bare, or with 
 `watch` with `loss_fn`, the monitor, capture, the batch and losses per class handed to `run.step`. Bare and recorded
 processes take turns, and the median of each counts. The steps from the 21st on count for the ratio and the longest
 step; the wall time of all steps together, not the median, is the ratio, so a hiccup counts. `cpu_ratio` is that of the
-processor time of the same steps, all threads together: on a machine that others use it is the one to look at. What the
-monitor's process took is `children_cpu_s`.
+processor time of the same steps, all threads together, and `thread_ratio` that of the training thread alone: on a
+machine that others use these are the ones to look at. What the monitor's process took is `children_cpu_s`.
 
     python benchmarks/cost.py gpt124m --steps 1000 --rounds 3              (needs CUDA)
     python benchmarks/cost.py gpt124m --compiled --steps 1000 --rounds 3   (needs CUDA)
@@ -209,6 +209,7 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
         began, started = time.perf_counter(), time.process_time()
         run = watched = None
         after: Callable[[int, Any], None] = lambda _step, _loss: None  # noqa: E731
+        finish: Callable[[], None] = lambda: None  # noqa: E731
         if way in ("everything", "probes"):
             import steadyrun
 
@@ -217,27 +218,28 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
             program.watch(run, **({} if way == "everything" else {"monitor": False, "capture": False}))
             watched = time.perf_counter() - before
         elif way == "tensorboard":
-            after = _tensorboard(program, folder)
+            after, finish = _tensorboard(program, folder)
         elif way == "wandb":
-            after = _wandb(program, folder)
+            after, finish = _wandb(program, folder)
         starting = time.perf_counter() - began
         clock = DeviceClock() if cuda else Clock()
-        worked = 0.0
+        worked = trained = 0.0
         for number in range(steps):
             if number == _FIRST:
-                worked = time.process_time()
+                worked, trained = time.process_time(), time.thread_time()
                 if cuda:
                     torch.cuda.synchronize()
                     torch.cuda.reset_peak_memory_stats()
             loss = program.step(run)
             after(number, loss)
             clock.tick()
-        worked = time.process_time() - worked
+        worked, trained = time.process_time() - worked, time.thread_time() - trained
         times = clock.times()
-        trained = time.perf_counter()
+        ended = time.perf_counter()
         if run is not None:
             run.close()
-        closing = time.perf_counter() - trained
+        finish()
+        closing = time.perf_counter() - ended
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     counted = times[_FIRST:]
     return {
@@ -245,6 +247,7 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
         "all_s": starting + sum(times) + closing,  # imports of steadyrun included
         "seconds": sum(counted),
         "cpu_s": worked,
+        "thread_s": trained,
         "all_cpu_s": time.process_time() - started,
         "children_cpu_s": children.ru_utime + children.ru_stime,
         "median_ms": 1e3 * statistics.median(counted),
@@ -256,7 +259,11 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
     }
 
 
-def _tensorboard(program: Any, folder: str) -> Callable[[int, Any], None]:
+Logger = tuple[Callable[[int, Any], None], Callable[[], None]]
+"""What to call after each step, and at the end."""
+
+
+def _tensorboard(program: Any, folder: str) -> Logger:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
@@ -267,15 +274,15 @@ def _tensorboard(program: Any, folder: str) -> Callable[[int, Any], None]:
             for name, parameter in program.model.named_parameters():
                 writer.add_histogram(name, parameter, step)
 
-    return after
+    return after, writer.close
 
 
-def _wandb(program: Any, folder: str) -> Callable[[int, Any], None]:
+def _wandb(program: Any, folder: str) -> Logger:
     import wandb
 
-    run = wandb.init(mode="offline", dir=folder, project="cost")
+    run = wandb.init(mode="offline", dir=folder, project="cost", settings=wandb.Settings(silent=True))
     wandb.watch(program.model, log="all", log_freq=100)
-    return lambda step, loss: run.log({"loss": loss}, step=step)
+    return lambda step, loss: run.log({"loss": loss}, step=step), run.finish
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -292,7 +299,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             if done.returncode:
                 print(json.dumps({"way": way, "failed": done.stderr.strip().splitlines()[-1:]}), flush=True)
                 continue
-            results[way].append(json.loads(done.stdout.strip().splitlines()[-1]))
+            line = next(line for line in reversed(done.stdout.splitlines()) if line.startswith('{"way"'))
+            results[way].append(json.loads(line))
             print(json.dumps(results[way][-1]), file=sys.stderr, flush=True)
     bare = results["bare"]
     return {
@@ -304,24 +312,27 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _beside(bare: list[dict[str, Any]], given: list[dict[str, Any]]) -> dict[str, Any]:
-    def middle(rows: list[dict[str, Any]], name: str) -> float:
+    def median_of(rows: list[dict[str, Any]], name: str) -> float:
         return statistics.median(row[name] for row in rows)
 
     longest = [row["longest"][0] for row in given]
     return {
-        "ratio": round(middle(given, "seconds") / middle(bare, "seconds"), 4),
-        "ratios": [round(row["seconds"] / middle(bare, "seconds"), 4) for row in given],
-        "cpu_ratio": round(middle(given, "cpu_s") / middle(bare, "cpu_s"), 4),
-        "median_step": round(middle(given, "median_ms") / middle(bare, "median_ms"), 4),
-        "longest_over_median": round(statistics.median(t for t, _ in longest) / middle(given, "median_ms"), 2),
+        "ratio": round(median_of(given, "seconds") / median_of(bare, "seconds"), 4),
+        "ratios": [round(row["seconds"] / median_of(bare, "seconds"), 4) for row in given],
+        "cpu_ratio": round(median_of(given, "cpu_s") / median_of(bare, "cpu_s"), 4),
+        "cpu_ratios": [round(row["cpu_s"] / median_of(bare, "cpu_s"), 4) for row in given],
+        "thread_ratio": round(median_of(given, "thread_s") / median_of(bare, "thread_s"), 4),
+        "thread_ratios": [round(row["thread_s"] / median_of(bare, "thread_s"), 4) for row in given],
+        "median_step": round(median_of(given, "median_ms") / median_of(bare, "median_ms"), 4),
+        "longest_over_median": round(statistics.median(t for t, _ in longest) / median_of(given, "median_ms"), 2),
         "longest_at": [number for _, number in longest],
-        "more_seconds_in_all": round(middle(given, "all_s") - middle(bare, "all_s"), 3),
-        "more_cpu_seconds_in_all": round(middle(given, "all_cpu_s") - middle(bare, "all_cpu_s"), 3),
-        "children_cpu_s": round(middle(given, "children_cpu_s"), 3),
-        "more_gpu_mib": round(middle(given, "gpu_mib") - middle(bare, "gpu_mib"), 1),
-        "more_process_mib": round(middle(given, "process_mib") - middle(bare, "process_mib"), 1),
-        "watch_s": round(middle(given, "watch_s"), 3),
-        "close_s": round(middle(given, "close_s"), 3),
+        "more_seconds_in_all": round(median_of(given, "all_s") - median_of(bare, "all_s"), 3),
+        "more_cpu_seconds_in_all": round(median_of(given, "all_cpu_s") - median_of(bare, "all_cpu_s"), 3),
+        "children_cpu_s": round(median_of(given, "children_cpu_s"), 3),
+        "more_gpu_mib": round(median_of(given, "gpu_mib") - median_of(bare, "gpu_mib"), 1),
+        "more_process_mib": round(median_of(given, "process_mib") - median_of(bare, "process_mib"), 1),
+        "watch_s": round(median_of(given, "watch_s"), 3),
+        "close_s": round(median_of(given, "close_s"), 3),
     }
 
 

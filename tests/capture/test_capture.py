@@ -92,7 +92,7 @@ def test_a_spike_and_the_steps_after_it(tmp_path: Path) -> None:
     run = rnn(spoil=backwards_at({170: 6})).run(tmp_path / "run", 300)
     incident = choose(run, 170)
     assert incident.kind == "spike"
-    assert "deviations above" in incident.why
+    assert "standard deviations above" in incident.why
     assert incident.steps[-1] == 220
     assert incident.recorded("loss")[170] == steadyrun.open_run(run).series("loss").values[170]
 

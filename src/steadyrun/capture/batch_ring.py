@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from steadyrun.program.packing import Packed
-from steadyrun.program.random_state import RandomState
+from steadyrun.program.random_state import RandomState, share
 
+_TOGETHER = 32  # steps whose random states are compared together
 _ACCOUNT = 32_768  # bytes that a step takes besides its batch, as measured: random states twice, and its numbers
 
 
-@dataclass
+@dataclass(slots=True)
 class KeptStep:
     """One step: what went into it, and (as they arrive) the numbers recorded for it."""
 
@@ -36,12 +38,22 @@ class Ring:
         self._budget = budget
         self._steps: deque[KeptStep] = deque()
         self._bytes = 0
+        self._alone = 0  # steps whose random states have not been compared yet
 
     def add(self, kept_step: KeptStep) -> None:
         self._steps.append(kept_step)
+        self._alone += 1
+        if self._alone >= _TOGETHER:
+            self._share_states()
         self._bytes += kept_step.nbytes
         while self._bytes > self._budget and self._steps:
             self._bytes -= self._steps.popleft().nbytes
+
+    def _share_states(self) -> None:
+        """Equal random states of the last steps become one: in most programs few steps draw numbers."""
+        last = list(islice(reversed(self._steps), self._alone + 1))[::-1]
+        share(state for kept in last for state in (kept.random, kept.forward) if state is not None)
+        self._alone = 0
 
     def clear(self) -> None:
         self._steps.clear()

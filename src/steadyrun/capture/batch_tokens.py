@@ -43,7 +43,7 @@ class TokenCounts:
         waiting, self._waiting = [tokens.detach() for tokens in found if tokens is not None], []
         for device in {tokens.device for tokens in waiting}:
             flat = torch.cat([tokens.reshape(-1).long() for tokens in waiting if tokens.device == device])
-            flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # what is no token goes to the last place
+            flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # anything else goes to the last index
             counts = self._counts.setdefault(device, torch.zeros(self.size + 1, dtype=torch.int64, device=device))
             counts.scatter_add_(0, flat, torch.ones_like(flat))
 
@@ -59,7 +59,7 @@ def vocabulary(tokenizer: Any) -> int:
 
 
 def tokens_in(tensors: dict[str, Tensor] | list[Tensor]) -> Tensor | None:
-    """The first matrix of integers: what `run.step` counts as tokens, too."""
+    """The first matrix of integers: `run.step` also counts these as tokens."""
     for tensor in tensors.values() if isinstance(tensors, dict) else tensors:
         if tensor.dim() >= 2 and tensor.element_size() > 1 and not tensor.is_floating_point():
             return tensor

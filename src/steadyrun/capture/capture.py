@@ -1,4 +1,4 @@
-"""Keeps what is needed to execute a moment again, and leaves an incident folder when there is one.
+"""Keeps what replay needs, and writes an incident folder when something goes wrong.
 
 Between two steps it notes the random states and, when due, copies the training state; after a step it keeps the batch.
 A thread writes. Nothing here changes training, and nothing waits for a device except when an incident is written.
@@ -138,9 +138,9 @@ class Capture:
 
     def _keep_batch(self, kept_step: KeptStep, batch: Any, inputs: list[Any]) -> None:
         kept_step.batch = pack(batch, room=self._room)
-        if not storages(inputs) <= kept_step.batch.storages:  # the model got something else than parts of the batch
+        if not _are_parts(inputs, batch):
             kept_step.input_hash = input_hash(inputs)
-        if not self._finder.knows:
+        if not self._finder.done:
             self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:
@@ -148,7 +148,7 @@ class Capture:
 
     def saw(self, row: ProbeRow) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""
-        for kind, step, why, severity in self._spotter.saw(row.step, row.values):
+        for kind, step, why, severity in self._spotter.saw(row.step, row.values.get("loss")):
             self.open(kind, why, step, severity=severity)
 
     def found(self, finding: Found) -> None:
@@ -157,7 +157,7 @@ class Capture:
         self.open("fault", f"{finding.code} {finding.outcome}: {finding.message}", step, finding=asdict(finding))
 
     def ran_out_of_memory(self, why: str) -> None:
-        """Called inside the allocator, where nothing may be done: the next step tells."""
+        """Called inside the allocator, where nothing may be done: the next step reports it."""
         self._out_of_memory = why
 
     def raised(self, failure: BaseException) -> None:
@@ -320,3 +320,11 @@ class Capture:
             if self._rolling.abandoned:
                 return
             self._problems.report("a rolling checkpoint", problem, "could not be written; replay does without it")
+
+
+def _are_parts(inputs: list[Any], batch: Any) -> bool:
+    """Whether a model got nothing else than parts of the batch, in nearly every step the very tensors."""
+    parts = batch.values() if type(batch) is dict else batch if type(batch) in (list, tuple) else (batch,)
+    if all(any(given is part for part in parts) for given in inputs):
+        return True
+    return storages(inputs) <= storages(batch)

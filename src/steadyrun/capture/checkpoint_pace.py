@@ -99,7 +99,7 @@ class Checkpointing:
         return state, beside
 
     def _make(self, staging: Staging, wanted: list[Wanted]) -> None:
-        """In the writing thread. Pinning holds up what the training sends to the device: it has a share of time."""
+        """In the writing thread. Pinning holds up what the training sends to the device, so it is rationed."""
         took = staging.make(wanted)
         self._not_before = time.perf_counter() + (took / _SHARE if self._steps > _WARMING else 0.0)
 

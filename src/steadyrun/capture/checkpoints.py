@@ -224,7 +224,10 @@ class Returns:
             key=lambda checkpoint: -checkpoint.step,
         )
         if not good:
-            raise UsageError(f"there is no good checkpoint of a step up to {until} to go back to")
+            raise UsageError(
+                f"run.rollback: there is no good checkpoint of a step up to {until}; give a later before=, or have "
+                'checkpoints taken more often: run.watch(…, capture={"every": 50})'
+            )
         latest = next((checkpoint for checkpoint in good if self._times[checkpoint.root] < MOST), None)
         if latest is None:
             steps = ", ".join(str(checkpoint.root) for checkpoint in good)

@@ -60,7 +60,7 @@ def write_first(
     `earlier` is the checkpoint of the attempt before, where the incident comes soon after a resume.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("batches-*"), *folder.glob(f"{CHECKPOINT}.*")):  # an earlier attempt failed here, too
+    for old in (*folder.glob("batches-*"), *folder.glob(f"{CHECKPOINT}.*")):  # an earlier attempt also failed here
         old.unlink(missing_ok=True)
     if checkpoint is not None:
         _link(checkpoint, folder / CHECKPOINT)
@@ -108,7 +108,7 @@ def write_batch(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[KeptStep]) -> str:
-    """Why the moment cannot be executed again; empty where it can."""
+    """Why the incident cannot be replayed; empty if it can."""
     if checkpoint is None:
         return "no finite checkpoint from before it was kept"
     available = {kept_step.step for kept_step in steps if kept_step.batch is not None}

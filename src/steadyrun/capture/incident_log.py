@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,47 +34,66 @@ class Triggers:
     """Shown the numbers of each step once they are known."""
 
     def __init__(self) -> None:
-        self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW + _TOGETHER)
+        self._steps: deque[int] = deque(maxlen=WINDOW + _TOGETHER)
+        self._losses: deque[float] = deque(maxlen=WINDOW + _TOGETHER)
         self._since = 0
         self._last = self._reported_until = -1
         self._non_finite = False
 
-    def saw(self, step: int, values: Mapping[str, float | None]) -> Iterator[Spotted]:
+    def saw(self, step: int, loss: float | None) -> Iterable[Spotted]:
         """What stands out; a step that was shown before is passed over."""
-        loss = values.get("loss")
         if loss is None or step <= self._last:
-            return
+            return ()
         self._last = step
-        if not math.isfinite(loss):
-            if not self._non_finite:
-                yield "non-finite", step, f"the loss of step {step} is {loss}", math.inf
-            self._non_finite = True
-            return
+        if loss - loss != 0:  # not finite
+            known, self._non_finite = self._non_finite, True
+            return () if known else [("non-finite", step, f"the loss of step {step} is {loss}", math.inf)]
         self._non_finite = False
-        self._losses.append((step, loss))
+        self._steps.append(step)
+        self._losses.append(loss)
         self._since += 1
-        if self._since >= _TOGETHER:
-            self._since = 0
-            yield from self.spikes()
+        if self._since < _TOGETHER:
+            return ()
+        self._since = 0
+        return self.spikes()
 
     def spikes(self) -> Iterator[Spotted]:
         """The spikes among the last losses that were not reported before."""
-        if len(self._losses) <= WINDOW:
+        values = np.array(self._losses)
+        if len(values) <= WINDOW or not _may_spike(values):
             return
-        steps = np.array([step for step, _ in self._losses])
-        values = np.array([loss for _, loss in self._losses])
-        for spike in spikes(Points("loss", steps, values), WINDOW, SIGMAS, BACK, SETTLED):
+        for spike in spikes(Points("loss", np.array(self._steps), values), WINDOW, SIGMAS, BACK, SETTLED):
             if spike.start_step > self._reported_until:
                 self._reported_until = spike.peak_step
-                why = f"the loss jumped to {spike.value:.4g}, {spike.sigmas:.1f} deviations above {spike.level:.4g}"
+                above = f"{spike.sigmas:.1f} standard deviations above {spike.level:.3g}"
+                why = f"the loss jumped to {spike.value:.3g}, {above}"
                 yield "spike", spike.start_step, why, spike.sigmas
+
+
+_SLACK = 0.99  # of the limit: this estimate and the rule may count σ with 99 or 100 degrees of freedom
+
+
+def _may_spike(values: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+    """Whether any value after the first window may be a spike: running sums, less than their rounding may hide.
+
+    It costs a tenth of looking for spikes, and most stretches have none.
+    """
+    with np.errstate(all="ignore"):
+        apart = values - values[0]
+        sums, squares = np.cumsum(apart), np.cumsum(apart * apart)
+        rounding = len(values) * np.finfo(np.float64).eps
+        mean = (sums[WINDOW - 1 : -1] - np.concatenate([[0.0], sums[: -WINDOW - 1]])) / WINDOW
+        square = (squares[WINDOW - 1 : -1] - np.concatenate([[0.0], squares[: -WINDOW - 1]])) / WINDOW
+        variance = np.maximum(0.0, square - mean * mean - 4 * rounding * squares[-1])
+        limit = mean + _SLACK * SIGMAS * np.sqrt(variance) - 4 * rounding * np.abs(apart).max()
+        return not bool((apart[WINDOW:] < limit).all())
 
 
 # Which incidents a run leaves, and the writing of their folders.
 
 
 AFTER = 50  # steps after an incident that belong to it: whether a spike recovers is asked of these
-MARGIN = 20  # steps by which a checkpoint should come before the incident: its cause may, too
+MARGIN = 20  # steps by which a checkpoint should come before the incident: so may its cause
 _APART = 100  # an incident so soon after another is part of it
 _ALWAYS = frozenset({"exception", "out-of-memory"})
 
@@ -150,7 +169,7 @@ class IncidentLog:
         return True
 
     def _makes_room(self, spikes: list[Account], severity: float) -> bool:
-        """A larger spike takes the place of the smallest."""
+        """A larger spike replaces the smallest."""
         smallest = min(spikes, key=lambda spike: spike.severity)
         if smallest.severity >= severity:
             return False

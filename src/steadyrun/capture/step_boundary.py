@@ -1,4 +1,4 @@
-"""Notices the first training forward pass after each step: the moment between two steps, when nothing is half done.
+"""Notices the first training forward pass after each step: between two steps nothing is half done.
 
 The hook is global and takes itself off when it has fired, so that the passes in between cost nothing; a hook on the
 model would be copied and pickled along with it.
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+
+from steadyrun.program.torch_compat import ForwardPreHook
 
 
 class Boundary:
@@ -20,19 +21,14 @@ class Boundary:
     def __init__(self, model: nn.Module, crossed: Callable[[Any], None]) -> None:
         self._modules = {id(module) for module in model.modules()}
         self._crossed = crossed
-        self._handle: Any = None
+        self._hook = ForwardPreHook(self._entered)
 
     def arm(self) -> None:
-        if self._handle is None:
-            self._handle = register_module_forward_pre_hook(self._entered)
+        self._hook.put_on()
 
     def disarm(self) -> bool:
         """Take the hook off; whether it was still waiting."""
-        waiting = self._handle is not None
-        if waiting:
-            self._handle.remove()
-            self._handle = None
-        return waiting
+        return self._hook.take_off()
 
     def _entered(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled() or id(module) not in self._modules:

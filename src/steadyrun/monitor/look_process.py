@@ -40,7 +40,7 @@ _GOODBYE = 1.0  # seconds to wait for a process that was killed
 
 
 class CannotStartError(Exception):
-    """There is no way to start a process here."""
+    """A process cannot be started here."""
 
 
 class ProcessEndedError(Exception):
@@ -190,7 +190,7 @@ def _command() -> list[str]:
 
 
 def _pipe(descriptors: list[int]) -> tuple[int, int]:
-    """A pipe that no other process inherits, and never in the place of stdin, stdout or stderr that were closed."""
+    """A pipe that no other process inherits, and never with the number of a closed stdin, stdout or stderr."""
     ends = os.pipe()
     descriptors += ends
     if min(ends) > 2:

@@ -220,7 +220,7 @@ class Monitor:
             self._ended(problem, step)
         if self._its_time <= seconds:
             return self._looker.look()
-        why = f"the last look takes longer than the {seconds:.0f} s that closing waits for it: run steadyrun check"
+        why = f"the last check takes longer than the {seconds:.0f} s that closing waits for it: run steadyrun check"
         self._writer.event("not-recorded", step, probe="the verdict at the end", why=why)
         return None
 
@@ -235,7 +235,7 @@ class Monitor:
         now = {(seen.code, seen.kind): seen for seen in look.sightings}
         passing = {key for key, seen in now.items() if seen.may_pass}
         self._since = {key: self._since.get(key, step) for key in passing}
-        # Long enough, or as long as the run was old when it began: a run of 300 steps is not over before it is told.
+        # Long enough, or as long as the run was old when it began: a run of 300 steps must not end before that.
         stands = {key for key, since in self._since.items() if step - since >= min(STANDING, max(1, since))}
         return [
             _finding(seen, step, certain=key not in passing or seen.kind == SUSPECT)

@@ -62,17 +62,17 @@ _FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
 class ForwardSample:
     """What one forward pass showed."""
 
-    activations: dict[str, Tensor] = field(default_factory=dict)  # name -> (mean magnitude, deviation)
+    activations: dict[str, Tensor] = field(default_factory=dict)  # name -> (mean magnitude, standard deviation)
     histograms: dict[str, Tensor] = field(default_factory=dict)
     dead_units: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
-    silent: dict[str, Tensor] = field(default_factory=dict)  # share of the batch without any active unit
+    silent: dict[str, Tensor] = field(default_factory=dict)  # fraction of the batch without any active unit
     entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
     own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
     low_shares: dict[str, Tensor] = field(default_factory=dict)
     attentions: int = 0  # of the pass, of which some may not have been looked at
-    future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
-    on_padding: list[Tensor] = field(default_factory=list)  # share of attention on padded keys, by attention
-    saturated: dict[str, Tensor] = field(default_factory=dict)  # share of a layer's values at the end of its range
+    future: dict[str, Tensor] = field(default_factory=dict)  # fraction of attention on later keys
+    on_padding: list[Tensor] = field(default_factory=list)  # fraction of attention on padded keys, by attention
+    saturated: dict[str, Tensor] = field(default_factory=dict)  # fraction of a layer's values at the end of its range
     untouched: dict[int, Tensor] = field(
         default_factory=dict
     )  # normalisations: 1 if their statistics are the initial ones
@@ -272,7 +272,7 @@ class ForwardProbe:
             sample.padding = padding_of(args, self._pad_id)
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
-            if torch.is_autocast_enabled(device):
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
                 sample.compute_dtype = torch.get_autocast_dtype(device)
         if "modes" in self._wanted:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())
@@ -389,7 +389,7 @@ def same_direction(output: object) -> Tensor | None:
 
 
 def padded_text(ids: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
-    """Where rows of tokens are padded; nowhere if they are no text: positions, the same in all rows, or segments."""
+    """Where rows of tokens are padded; nowhere if they are not text: positions, the same in all rows, or segments."""
     text = (ids != ids[:1]).any() & (ids.amax() > 1)
     return runs_of_padding(ids, pad_id, ends_text=ends_text) & text
 

@@ -28,7 +28,7 @@ VIEWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Transpose", "Permute", "Clo
 
 
 def same_source(query: Tensor, key: Tensor) -> bool:
-    """Whether both are projections of one tensor; False where the graph does not tell."""
+    """Whether both are projections of one tensor; False if the graph does not show it."""
     return _same(query.grad_fn, key.grad_fn)
 
 
@@ -94,7 +94,7 @@ _PRODUCTS = {"matmul", "bmm", "__matmul__", "einsum"}
 
 @dataclass(frozen=True)
 class Heads:
-    """One attention: mean entropy and share of low-entropy queries per head; the largest look ahead of a head.
+    """One attention: mean entropy and fraction of low-entropy queries per head; the largest look ahead of a head.
 
     `own` is the entropy that queries and keys alone make, without what a float mask adds to their scores; `future` is
     None where queries and keys are not the same positions.
@@ -107,7 +107,7 @@ class Heads:
     scores: Tensor | None = None  # of the sampled rows and queries
 
     def on_padding(self, padding: Tensor) -> Tensor | None:
-        """The share of attention that real positions give to padded keys; None if these are not its keys.
+        """The fraction of attention that real positions give to padded keys; None if these are not its keys.
 
         `padding` marks the padded positions of each row of the batch. Where queries and keys are as many, a padded
         query is left out: what it looks at does not matter.
@@ -236,7 +236,7 @@ def _heads(scores: Tensor, own: Tensor | None, positions: int | None) -> Heads:
 
 
 def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
-    """The mean share of attention on later keys, over the sampled queries that have any; of the head with the most.
+    """The mean fraction of attention on later keys, over the sampled queries that have any; of the head with the most.
 
     `scores` are those of a few out of `positions` queries. A query that may look at nothing (padding, a row that is
     masked as a whole) is left out: what a softmax makes of it means nothing.
@@ -255,7 +255,7 @@ def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
 
 
 def head_entropies(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Of scores (batch, heads, queries, keys): mean entropy per head, and the share of queries below log 2.
+    """Of scores (batch, heads, queries, keys): mean entropy per head, and the fraction of queries below log 2.
 
     A query that may look at fewer than three keys cannot be above log 2 and says nothing; it is left out.
     """

@@ -87,7 +87,7 @@ def batch_hash(examples: Array) -> Array:
 
 
 def input_hash(inputs: object) -> Array | None:
-    """One hash for whatever a model is given; None where there is no array in it."""
+    """One hash for whatever a model is given; None if it holds no array."""
     arrays = arrays_of(inputs)
     examples = example_hashes(arrays) if arrays else None
     return None if examples is None else batch_hash(examples)
@@ -105,7 +105,7 @@ def count_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor 
 
 
 def repeated_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor | None:
-    """The share of tokens that are the token before them, of the first array that `count_tokens` counts."""
+    """The fraction of tokens that equal the token before them, in the first array that `count_tokens` counts."""
     for array in arrays:
         if array.ndim >= 2 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[-1] > 1:
             same = array[..., 1:] == array[..., :-1]
@@ -131,7 +131,7 @@ def label_hash(arrays: Sequence[Array]) -> Array | None:
 
 
 def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
-    """The share of labels that torch's losses skip, of the last array of integers; None where none is skipped."""
+    """The fraction of labels that torch's losses skip, in the last array of integers; None if none is skipped."""
     for array in reversed(arrays):
         if not _is_float(array) and array.dtype.itemsize > 1 and array.ndim:
             skipped = array == IGNORED_LABEL

@@ -11,21 +11,22 @@ from functools import cached_property
 from steadyrun.errors import UsageError
 
 DEFAULTS: Mapping[str, int] = {
-    "activations": 50,  # mean magnitude and deviation of every block's output
+    "activations": 50,  # mean magnitude and standard deviation of every block's output
     "blocks": 100,  # gradient and parameter norm per block, update-to-weight ratio
     "moments": 100,  # norms of the optimizer's moments, its step count
     "spectral": 100,  # largest singular value of every large matrix
     "dead_units": 100,  # FFN units that are silent on the whole batch
     "attention": 100,  # entropy per head, dead heads
     "modes": 50,  # modules in evaluation mode during a training step
-    "objective": 50,  # what the loss is made of, whom its gradient reaches, how targets lie to inputs
+    "objective": 50,  # what the loss is made of, which parameters it reaches, how targets align with inputs
     "system": 50,  # memory, GPU utilisation and temperature
     "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
 }
 
-# The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
+# The first steps of an attempt show the most (a bad start, a bad resume) and are few.
 EARLY = frozenset({0, 1, 2, 5, 10, 19})
 
+_NEVER = 2**62
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -51,12 +52,26 @@ class Cadence:
         if step - self.first_step in EARLY:
             return list(range(count))
         turn = step % every
-        return [part for part in range(count) if part * every // count == turn]
+        return [part for part, own in enumerate(_turns(every, count)) if own == turn]
+
+    def next_sample(self, step: int, spectral_parts: int) -> int:
+        """The first step after `step` at which anything is due; nothing but these steps needs a closer look."""
+        coming = [self.first_step + early for early in EARLY if self.first_step + early > step]
+        if self._common:
+            coming.append(step + self._common - step % self._common)
+        if every := self.every["spectral"]:
+            coming += [step + 1 + (turn - step - 1) % every for turn in set(_turns(every, spectral_parts))]
+        return min(coming, default=_NEVER)
 
     @cached_property
     def _common(self) -> int:
         """Only multiples of this can be a multiple of any cadence."""
         return math.gcd(*self.every.values())
+
+
+def _turns(every: int, count: int) -> list[int]:
+    """At which step of a period of `every` steps each of `count` parts is measured."""
+    return [part * every // count for part in range(count)]
 
 
 def parse_cadence(every: int | Mapping[str, int] | None) -> Mapping[str, int]:

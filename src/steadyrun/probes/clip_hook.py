@@ -1,8 +1,8 @@
 """Sees calls of torch's `clip_grad_norm_`, however the user imported it.
 
 `clip_grad_norm_` finds two helpers in its own module at call time; those are wrapped, so a name imported
-long before still leads here. This only saves work: the call tells the pre-clip norm, the threshold and the
-parameters, so no norm has to be computed a second time. Where it tells nothing (another torch, clipping by
+long before still leads here. This only saves work: the call shows the pre-clip norm, the threshold and the
+parameters, so no norm has to be computed a second time. If it shows nothing (another torch, clipping by
 hand), `gradients.py` compares the norm when backward ends with the norm when the optimizer steps.
 """
 

@@ -71,7 +71,7 @@ class Silence:
         return (self.silent.sum(0) > SILENT_SHARE * self.silent.shape[0]).sum()
 
     def rows(self) -> Tensor:
-        """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
+        """The fraction of the batch on which no unit is active: a sparse layer has none, a dead layer all."""
         return self.silent.all(1).sum() / max(1, self.silent.shape[0])
 
 
@@ -80,7 +80,7 @@ def silence(hidden: Tensor, *, channels_first: bool = False) -> Silence:
 
 
 def saturated(hidden: Tensor) -> Tensor:
-    """The share of values at an end of a range from -1 or 0 to 1, where a tanh or sigmoid has no slope.
+    """The fraction of values at an end of a range from -1 or 0 to 1, where a tanh or sigmoid has no slope.
 
     It is 0 if the range is another: what never comes near 1 or goes beyond it has no such end. A zero is a silent unit.
     """

@@ -67,7 +67,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
-    """Statistics of every parameter as it is now: mean, deviation, smallest, largest, fan-in."""
+    """Statistics of every parameter as it is now: mean, standard deviation, smallest, largest, fan-in."""
     kinds = {clean(path): type(module).__name__ for path, module in model.named_modules()}
     weights = []
     named = named_parameters(model)
@@ -137,7 +137,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def _statistics(parameters: Sequence[Tensor]) -> list[list[float]]:
-    """Mean, deviation, smallest and largest of each; one copy to the host for all."""
+    """Mean, standard deviation, smallest and largest of each; one copy to the host for all."""
     unknown = torch.full((4,), torch.nan)
     rows = [unknown if (values := _values(each)) is None else _four(values) for each in parameters]
     devices = {row.device for row in rows}
@@ -151,10 +151,17 @@ def _values(parameter: Tensor) -> Tensor | None:
     return None if not values.numel() or values.device.type == "meta" else values
 
 
+_MEASURED = 2**20  # elements, evenly spaced: the standard deviation of a larger tensor is right to 0.1%
+_PLAIN_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
 def _four(values: Tensor) -> Tensor:
-    values = values.float()
+    """Smallest and largest of all elements; mean and standard deviation of some, so that `watch` is quick."""
+    values = values if values.dtype in _PLAIN_FLOATS else values.float()
     low, high = torch.aminmax(values)
-    return torch.stack([values.mean(), values.std(correction=0), low, high])
+    flat = values.reshape(-1)
+    some = flat[:: -(-flat.numel() // _MEASURED)].float()
+    return torch.stack([some.mean(), some.std(correction=0), low.float(), high.float()])
 
 
 def _fan_in(parameter: Tensor, kind: str) -> int | None:
@@ -178,7 +185,7 @@ def declares_tied(model: nn.Module) -> bool:
     head = getattr(model, "get_output_embeddings", lambda: None)
     try:
         return tied is True and head() is not None
-    except Exception:  # a model that cannot tell has not told
+    except Exception:  # a model that cannot say has not declared it
         return False
 
 

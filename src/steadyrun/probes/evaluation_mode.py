@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.copies import CopyFinder, sizes
 from steadyrun.probes.model_inputs import pooled, statistics
 from steadyrun.probes.pass_calls import PassCalls, tensors_in
-from steadyrun.program.torch_compat import Dropout, remove_hook
+from steadyrun.program.torch_compat import Dropout, ForwardPreHook, remove_hook
 
 _MEASURED = 4  # passes of a validation whose inputs are looked at
 _MOST_IN_VAIN = 20  # steps whose passes without gradients were part of training, before their inputs cost no more time
@@ -35,7 +35,7 @@ class EvaluationProbe:
         self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
         self.calls = PassCalls()  # since the last training step
         self._given: RemovableHandle | None = None  # sees what the first pass is given, by keyword as well
-        self._handle: RemovableHandle | None = None
+        self._hook = ForwardPreHook(self._entered)
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
         self.copies = CopyFinder(model)
@@ -45,16 +45,14 @@ class EvaluationProbe:
 
     def arm(self) -> None:
         """Training has made its step: what comes now may be validation."""
-        self._inputs = []
+        if self._inputs:
+            self._inputs = []
         if self.calls.calls:
             self.calls = PassCalls()
-        if self._handle is None:
-            self._handle = register_module_forward_pre_hook(self._entered)
+        self._hook.put_on()
 
     def disarm(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._hook.take_off()
         self._stop_looking()
 
     def take(self) -> dict[str, float]:
@@ -85,11 +83,14 @@ class EvaluationProbe:
             return
         if torch.is_grad_enabled():
             self.disarm()
-            self._in_vain += bool(self._inputs)
-            self._inputs, self.calls = [], PassCalls()
+            if self._inputs:
+                self._in_vain += 1
+                self._inputs = []
+            if self.calls.calls or self.calls.given is not None:
+                self.calls = PassCalls()
             if (
                 self._first is not self._model
-            ):  # a part that ran in a training step, such as a teacher, is no validation
+            ):  # a part that ran in a training step, such as a teacher, does not count as validation
                 self._begin_anew()
             return
         if self._first is None or module is self._model:

@@ -173,8 +173,8 @@ class ExampleProbe:
 
     def _say_cut(self, bound: _Bound) -> None:
         if not self._problems.failed("validation-cut"):
-            why = f"run.val has read {bound.why} of its batches and no more: give batches= a list of the first ones"
-            say(f"{why} (said once; training is not affected)")
+            why = f"run.val read {bound.why} of its batches and stopped: a list given as batches= is read whole"
+            say(f"{why} (reported once; training is not affected)")
             self._problems.notice("validation-cut", why)
 
     def flush(self) -> None:
@@ -186,7 +186,7 @@ class ExampleProbe:
                 self._writer.write("examples", steps.astype(np.int64), times, {f"example_hash/{split}": hashes})
 
     def _keep(self, split: str, array: HostArray, step: int) -> Values:
-        self._kept[split].add(array.astype(np.int64), step)
+        self._kept[split].add(array.astype(np.int64, copy=False), step)
         return {}
 
 
@@ -215,6 +215,8 @@ class _Bound:
 
 def _parts_of(kept: Packed, several: bool) -> list[list[Array]]:
     """The arrays of a batch that was kept, those of each micro-batch apart."""
+    if not several and (arrays := kept.arrays) is not None:
+        return [arrays]
     parts: dict[str, list[Array]] = {}
     for name, tensor in kept.tensors.items():
         if (array := from_tensor(tensor)) is not None:

@@ -1,4 +1,4 @@
-"""A sampled forward pass on its way into a row, and what only a forward pass can tell into the manifest."""
+"""A sampled forward pass on its way into a row, and what only a forward pass shows into the manifest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
 def learn(
     sample: ForwardSample, learned: Callable[..., None], problems: Problems, armed: frozenset[str], followed: bool
 ) -> None:
-    """What only a forward pass can tell, for the manifest."""
+    """What only a forward pass shows, for the manifest."""
     facts: dict[str, object] = {
         "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
         "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
@@ -84,7 +84,7 @@ def by_names(names: list[str]) -> Unpack:
 
 
 def _heads(name: str, *, every: bool) -> Unpack:
-    """The count of dead heads of a block and, unless there are too many, each head's share of low entropy."""
+    """The count of dead heads of a block and, unless there are too many, each head's fraction of low entropy."""
 
     def unpack(array: HostArray) -> Values:
         values: Values = {f"dead_heads/{name}": float((array > LOW_SHARE).sum())}

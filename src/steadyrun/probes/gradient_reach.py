@@ -1,4 +1,4 @@
-"""Whom the gradient of a loss reaches: parameters cut off from it, in no optimizer, or unknown to the model."""
+"""Which parameters receive a gradient: those cut off from the loss, in no optimizer, or unknown to the model."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Gradients must be seen between the end of backward and the optimizer's step; `ru
 - torch's `clip_grad_norm_` was called on all gradients: it has computed the norm, nothing is added;
 - otherwise the norm is taken when backward ends and again when the optimizer steps, and the two compared.
   That is right for clipping by hand, in any order, and for no clipping. While no clipping by hand was ever seen, large
-  gradients that nothing has changed in between, as far as their versions and a few of their elements tell, are not
+  gradients that nothing has changed in between, as far as their versions and a few of their elements show, are not
   gone through twice.
 """
 
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from steadyrun.probes import backward_hook as roots
 from steadyrun.probes import clip_hook
 from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.loss_scale import ScalerView
@@ -36,7 +35,7 @@ _SAME = 1e-3
 
 # Gradients with fewer elements are gone through twice in less time than it takes to see that they did not change.
 _MANY = 2**18
-_COMPARED, _ELEMENTS = 2, 64  # tensors, and elements of each, that tell whether a gradient changed
+_COMPARED, _ELEMENTS = 2, 64  # tensors, and elements of each, that show whether a gradient changed
 _COMPARED_STEPS = 20  # at the start, in which all gradients are gone through twice
 
 
@@ -99,10 +98,8 @@ class GradientProbe:
         for index in range(len(self._parameters)):
             self._hook(index)
         clip_hook.observe(self._clipped)
-        roots.observe(self._starts)
 
     def detach(self) -> None:
-        roots.forget(self._starts)
         clip_hook.forget(self._clipped)
         for handle in self._handles.values():
             handle.remove()
@@ -116,7 +113,8 @@ class GradientProbe:
             hook = _forwarding(self._accumulated, index)
             self._handles[index] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _starts(self, root: Tensor | None) -> None:
+    def starts(self, root: Tensor | None) -> None:
+        """A backward pass begins at `root`."""
         self._root = None if root is None else root.detach()
 
     def _accumulated(self, index: int) -> None:
@@ -224,7 +222,7 @@ class GradientProbe:
         return sum(g._version for g in self._gradients()), torch.cat([part.to(device) for part in parts])
 
     def _is_unchanged(self) -> bool:
-        """Whether the norm at the end of backward is that of the step; what elements tell is known later."""
+        """Whether the norm at the end of backward is that of the step; what elements show is known later."""
         ended, self._ended = self._ended, None
         now = None if ended is None else self._glimpse()
         if ended is None or now is None or self._facts.backwards != 1:

@@ -7,6 +7,7 @@ the overlap measurable, and the same examples are looked at in each epoch.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 
 _MOST_KEPT = 50_000
 _MOST_TARGETS = 20_000
-_PER_STEP = 8  # examples of a batch that are looked up: the rest costs time and tells no more
+_PER_STEP = 8  # examples of a batch that are looked up: the rest costs time and shows no more
 
 
 class HashSample:
@@ -25,13 +26,14 @@ class HashSample:
     def __init__(self) -> None:
         self._modulus = 1
         self._hashes: set[int] = set()
-        self._new: list[tuple[npt.NDArray[np.float64], int]] = []
+        self._new: list[tuple[list[int], int]] = []
 
     def add(self, hashes: npt.NDArray[np.int64], step: int) -> None:
-        fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._hashes
+        chosen = hashes if self._modulus == 1 else hashes[hashes % self._modulus == 0]
+        fresh = set(chosen.tolist()) - self._hashes
         self._hashes |= fresh
         if fresh:
-            self._new.append((np.array(sorted(fresh), np.float64), step))
+            self._new.append((sorted(fresh), step))
         while len(self._hashes) > _MOST_KEPT:
             self._modulus *= 2
             self._hashes = {value for value in self._hashes if value % self._modulus == 0}
@@ -42,7 +44,7 @@ class HashSample:
         if not taken:
             return np.empty((0, 2))
         steps = np.repeat([float(step) for _, step in taken], [len(hashes) for hashes, _ in taken])
-        return np.column_stack([np.concatenate([hashes for hashes, _ in taken]), steps])
+        return np.column_stack([np.fromiter(chain.from_iterable(hashes for hashes, _ in taken), np.float64), steps])
 
 
 class TargetMemory:
@@ -66,8 +68,10 @@ class TargetMemory:
     def _compare(self, inputs: HostArray, targets: HostArray) -> Values:
         while len(inputs) > _PER_STEP * self._modulus:
             self._modulus *= 2
-        chosen = inputs % self._modulus == 0
-        pairs = dict(zip(inputs[chosen].tolist(), targets[chosen].tolist(), strict=True))
+        if self._modulus > 1:
+            chosen = inputs % self._modulus == 0
+            inputs, targets = inputs[chosen], targets[chosen]
+        pairs = dict(zip(inputs.tolist(), targets.tolist(), strict=True))
         before = [(self._targets[given], target) for given, target in pairs.items() if given in self._targets]
         self._keep(pairs)
         return {"inputs_again": float(len(before)), "targets_changed": float(sum(old != new for old, new in before))}

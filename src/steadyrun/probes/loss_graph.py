@@ -208,7 +208,7 @@ def _adds_smoothing(top: Node) -> bool:
 
 @dataclass
 class Counted:
-    """Which targets of a cross-entropy count, and how much: told by the gradient, whatever masks the loss later."""
+    """Which targets of a cross-entropy count, and how much: the gradient shows it, whatever masks the loss later."""
 
     losses: Tensor | None = None  # of each item, before any weight
     mask: Tensor | None = None

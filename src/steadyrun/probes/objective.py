@@ -1,4 +1,4 @@
-"""In a sampled step: what the loss is made of, whom its gradient reaches, how targets lie to inputs."""
+"""In a sampled step: what the loss is made of, which parameters it reaches, how targets align with inputs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ObjectiveProbe:
         self._backward = _BackwardRoots()
 
     def fill(self, row: ProbeRow, order: list[int]) -> None:
-        """Put the numbers of a step into its row, and what is no number into the manifest; `order` is who ran when."""
+        """Put the numbers of a step into its row, and everything else into the manifest; `order` is who ran when."""
         backward, self._backward = self._backward, _BackwardRoots()
         if not backward.graphs:
             return
@@ -99,7 +99,9 @@ class ObjectiveProbe:
         if backward.complete:
             facts["sides"] = backward.sides
             reached = backward.reached
-            if self._is_rare or self._looks_again(hash(frozenset(reached))):  # milliseconds: whom a loss reaches stays
+            if self._is_rare or self._looks_again(
+                hash(frozenset(reached))
+            ):  # it takes milliseconds, and what a loss reaches stays
                 self._reached = self._reach.facts(reached, order)
             self._samples += 1
             facts |= self._reached
@@ -138,7 +140,7 @@ class ObjectiveProbe:
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
         padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
         known = [share for share in padded if share is not None]
-        if known:  # of several tables (segments have ids, too) the least
+        if known:  # of several tables (segments also have ids) the least
             row.put("targets/padding", torch.stack(known).amin())
         if eos is not None and graph.tokens:
             row.put_many(ends(labels, graph.tokens[0], eos), by_names(["targets/ends_given", "targets/ends_asked"]))
@@ -151,7 +153,7 @@ class ObjectiveProbe:
 
 
 def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
-    """What is no number: squashed scores, broadcast predictions, label smoothing."""
+    """Facts that are not numbers: squashed scores, broadcast predictions, label smoothing."""
     facts: dict[str, object] = {}
     for graph in graphs:
         if graph.squashed:

@@ -1,6 +1,6 @@
 """Sees every optimizer step that touches the watched parameters: LR as used, step counts, rebuilt optimizers.
 
-Global optimizer hooks see an optimizer that the training loop rebuilt, too; hooks on one object would not.
+Global optimizer hooks also see an optimizer that the training loop rebuilt; hooks on one object would not.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class OptimizerProbe:
             self._problems.report("optimizer step", problem)
 
     def _index(self, optimizer: OptimizerLike) -> int | None:
-        """Which watched optimizer this is; one that took over the watched parameters takes over its place."""
+        """Which watched optimizer this is; one that took over the watched parameters takes over its index."""
         for index, watched in enumerate(self._optimizers):
             if optimizer is watched:
                 return index
@@ -231,7 +231,7 @@ class OptimizerProbe:
 
 
 def _with_closure(args: _Args, kwargs: _Kwargs, notify: Callable[[], None]) -> tuple[_Args, _Kwargs] | None:
-    """The arguments of a step whose closure calls `notify` when it first returns; None where there is no closure.
+    """The arguments of a step whose closure calls `notify` when it first returns; None if there is no closure.
 
     A closure clears the old gradients and makes the new ones: before it there is nothing to see.
     """
@@ -329,7 +329,7 @@ def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: Param
     before, after = before.flatten()[::every].to(wide), after.flatten()[::every].to(wide)
     step = state["step"]
     here = isinstance(step, Tensor) and step.device == before.device
-    count: Any = step.to(wide) if here else float(step)  # a number is no wait; nor is a tensor on the CPU
+    count: Any = step.to(wide) if here else float(step)  # neither a number nor a tensor on the CPU makes the host wait
     first, second = (state[name].flatten()[::every].to(wide) for name in ("exp_avg", "exp_avg_sq"))
     spread = (second / (1 - beta2**count)).sqrt()
     direction = first / (1 - beta1**count) / (spread + group["eps"])

@@ -1,4 +1,4 @@
-"""Which positions of the model's input are padding, and whether the loss counts them: told by the gradient."""
+"""Which positions of the model's input are padding, and whether the loss counts them: the gradient shows it."""
 
 from __future__ import annotations
 

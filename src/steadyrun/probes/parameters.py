@@ -128,7 +128,7 @@ def _by_kind(parts: list[Tensor]) -> list[list[int]]:
 
 
 def _stalled(before: list[_Joined], after: list[Tensor]) -> Tensor | None:
-    """Of the elements with a gradient, the share that the step has not changed at all."""
+    """Of the elements with a gradient, the fraction that the step has not changed at all."""
     device = after[0].device
     counts = [
         torch.stack([(kind.pushed & (kind.values == now)).sum(), kind.pushed.sum()]).to(device)

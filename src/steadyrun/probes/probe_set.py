@@ -88,14 +88,14 @@ class Watcher:
         self._forward_seen = False
         self._missed = 0
         self._armed: frozenset[str] = frozenset()
-        self._due: frozenset[str] | None = None  # what the step before measured; None: nothing is prepared yet
+        self._quiet = (0, 0)  # from this step on, up to that one, nothing is measured
         self._sampling: frozenset[str] = frozenset()
         self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
 
     @property
     def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:
-        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer has taken its place."""
+        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer replaces the old one."""
         return self._model, self._optimizer.optimizers, self._scheduler, self._scaler.scaler
 
     @property
@@ -134,7 +134,7 @@ class Watcher:
                 "not recorded; run a few eager steps to see them",
                 missing=list(FORWARD_PROBES[:3]),
             )
-        self._due = None
+        self._quiet = (0, 0)
         self.prepare(step)
 
     def detach(self) -> None:
@@ -146,7 +146,7 @@ class Watcher:
 
     def forget(self, step: int) -> None:
         """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
-        self._due = None
+        self._quiet = (0, 0)
         self._forward.disarm()
         self._gradients.forget()
         self._leftovers.forget()
@@ -156,15 +156,16 @@ class Watcher:
 
     def prepare(self, step: int) -> None:
         """Decide what the coming step will measure; called before its forward pass."""
-        due, before = self._cadence.due(step), self._due
-        if self._sharded:
-            due -= _NEED_WHOLE_PARAMETERS
-        self._due = due
-        self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
         if not self._compiled and not something_was_compiled():  # a global hook makes torch.compile warn
             self._evaluation.arm()
-        if not due and before is not None and not before:  # as for the step before, like nearly all of them
+        if self._quiet[0] <= step < self._quiet[1]:
             return
+        due = self._cadence.due(step)
+        if self._sharded:
+            due -= _NEED_WHOLE_PARAMETERS
+        self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
+        idle = not due and not self._spectral_parts
+        self._quiet = (step, self._cadence.next_sample(step, self._spectral.parts)) if idle else (0, 0)
         self._sampling = due - {"spectral"}
         self._gradients.sample = "blocks" in due
         self._leftovers.sample = "objective" in due and not self._sharded
@@ -176,6 +177,8 @@ class Watcher:
             self._forward.arm(self._armed)
 
     def _backward_begins(self, root: Tensor | None) -> None:
+        if not self._sharded:
+            self._gradients.starts(root)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
             self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)

@@ -1,4 +1,4 @@
-"""Vow 1, second half: an internal error is reported once, the probe goes quiet, and training goes on."""
+"""Internal errors of a run: each is reported once, its probe stops, and training goes on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Problems:
         self._write_event = write_event
         self._reported: set[str] = set()
         self._writing = False
+        self._guards: dict[tuple[str, str], _Contained] = {}  # asked for several times in every step
 
     def failed(self, what: str) -> bool:
         """Whether this probe has failed before."""
@@ -21,26 +22,29 @@ class Problems:
 
     def contained(self, what: str, went_wrong: str = "could not be recorded") -> _Contained:
         """`with problems.contained("…"):` an exception in the body ends here."""
-        return _Contained(self, what, went_wrong)
+        known = self._guards.get((what, went_wrong))
+        if known is None:
+            known = self._guards[what, went_wrong] = _Contained(self, what, went_wrong)
+        return known
 
     def report(self, what: str, problem: Exception, went_wrong: str = "could not be recorded") -> None:
-        """Say once, on stderr and in the events, that `what` failed."""
+        """Report once, on stderr and in the events, that `what` failed."""
         if what in self._reported:
             return
         self._reported.add(what)
         where = traceback.extract_tb(problem.__traceback__)[-1:]
         text = f"{type(problem).__name__}: {problem}"
-        say(f"{what} {went_wrong}: {text} (said once; training is not affected)")
+        say(f"{what} {went_wrong}: {text} (reported once; training is not affected)")
         self._event("probe-failed", probe=what, why=text, where=[f"{f.name}:{f.lineno}" for f in where])
 
     def unavailable(self, what: str, why: str, **fields: object) -> None:
-        """Say once, in the events, that something cannot be measured on this model and why."""
+        """Record once, in the events, what cannot be measured on this model and why."""
         if what not in self._reported:
             self._reported.add(what)
             self._event("not-recorded", probe=what, why=why, **fields)
 
     def notice(self, kind: str, why: str, **fields: object) -> None:
-        """Record once an event about how the training loop works, such as a clip in the wrong place."""
+        """Record once an event about how the training loop works, such as clipping after the step."""
         if kind not in self._reported:
             self._reported.add(kind)
             self._event(kind, why=why, **fields)
@@ -58,7 +62,7 @@ class Problems:
 
 
 class _Contained:
-    """A context manager by hand: it is entered several times a step, and a generator costs three times as much."""
+    """A context manager without state: entered several times a step, where a generator costs three times as much."""
 
     __slots__ = ("_problems", "_what", "_wrong")
 

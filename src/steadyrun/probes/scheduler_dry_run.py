@@ -52,7 +52,7 @@ class _StandIn:
 
 
 def steps_taken(scheduler: object) -> float | None:
-    """How often the scheduler was stepped, None where it does not say."""
+    """How often the scheduler was stepped, None if it does not count."""
     counted = getattr(scheduler, "last_epoch", None)
     parts = getattr(scheduler, "_schedulers", None)  # ChainedScheduler has no count of its own
     if counted is None and parts:
@@ -88,7 +88,7 @@ def _run(scheduler: SchedulerLike, optimizer: _StandIn, steps: int) -> list[list
         optimizer.step()
         try:
             scheduler.step()
-        except Exception:  # a scheduler that refuses to go beyond its own end (OneCycleLR) has told all it knows
+        except Exception:  # a scheduler that refuses to go beyond its own end (OneCycleLR) has shown all its rates
             if len(curve) == 1:
                 raise
             break

@@ -1,4 +1,4 @@
-"""Memory of the process and the devices, GPU utilisation and temperature where the driver tells."""
+"""Memory of the process and the devices, GPU utilisation and temperature if the driver reports them."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def _physical(device: int) -> int:
     return int(visible[device]) if device < len(visible) and visible[device].isdigit() else device
 
 
-def on_out_of_memory(tell: Callable[[dict[str, float]], None]) -> bool:
-    """Call `tell` whenever the CUDA allocator gives up, also where the training loop catches the error."""
+def on_out_of_memory(report: Callable[[dict[str, float]], None]) -> bool:
+    """Call `report` whenever the CUDA allocator gives up, even if the training loop catches the error."""
 
     def observer(device: int, size: int, allocated: int, free: int) -> None:
-        tell({"device": device, "asked_mib": size / _MIB, "allocated_mib": allocated / _MIB, "free_mib": free / _MIB})
+        report({"device": device, "asked_mib": size / _MIB, "allocated_mib": allocated / _MIB, "free_mib": free / _MIB})
 
     return observe_out_of_memory(observer)

@@ -1,4 +1,4 @@
-"""What the targets of a batch show: how they lie to the inputs, what is masked, how classes are mixed.
+"""What the targets of a batch show: how they align with the inputs, what is masked, how classes are mixed.
 
 Only sums are taken, on the device where the targets are; whoever records them decides when they move.
 """
@@ -16,7 +16,7 @@ OFFSETS = (0, 1, 2)  # a target is the token itself, the next one, the one after
 
 
 def alignment(graph: LossGraph) -> Tensor | None:
-    """The share of supervised targets that are the input at each of `OFFSETS`; None where none lie side by side.
+    """The fraction of supervised targets that equal the input at each of `OFFSETS`; None if none lie side by side.
 
     Of several losses and several embeddings (an encoder's and a decoder's) the best match counts, offset by offset.
     """
@@ -42,12 +42,12 @@ def _shares(labels: Labels, tokens: Tensor) -> Tensor | None:
 
 
 def supervised(labels: Labels) -> Tensor:
-    """The share of targets that count."""
+    """The fraction of targets that count."""
     return (labels.targets != labels.ignore_index).float().mean()
 
 
 def padding_supervised(labels: Labels, tokens: Tensor, pad_id: int) -> Tensor | None:
-    """Of the supervised positions, the share at which padding is asked to predict padding."""
+    """Of the supervised positions, the fraction at which padding is asked to predict padding."""
     rows, width = tokens.shape
     targets = per_row(labels.targets, rows, width)
     if targets is None:
@@ -91,7 +91,7 @@ def padding(tokens: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
 
 
 def class_counts(labels: Labels) -> Tensor | None:
-    """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
+    """How often each class is a target; None if targets are not a list of classes, or classes are too many."""
     targets = labels.targets
     if targets.dim() != 1 or targets.shape[0] < 2 or labels.classes > _MOST_CLASSES:
         return None

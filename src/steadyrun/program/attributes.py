@@ -56,7 +56,7 @@ class _SavedObject:
 
 @dataclass
 class _SavedContainer:
-    """A list, dictionary, set or deque and what was in it; tensors in it keep their values, too."""
+    """A list, dictionary, set or deque and what was in it; tensors in it also keep their values."""
 
     original: Any
     members: Any

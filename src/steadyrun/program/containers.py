@@ -24,7 +24,7 @@ def parts(container: object) -> Iterator[tuple[str, Any]]:
 
 
 def leaves(container: Any, depth: int = DEEPEST) -> Iterator[Any]:
-    """Everything in nested containers that is no container itself."""
+    """Everything in nested containers that is not a container itself."""
     if type(container) in (tuple, list):  # nearly all of them: in every step, so it has a way of its own
         for part in container if depth else ():
             yield from leaves(part, depth - 1)

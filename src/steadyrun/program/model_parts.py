@@ -54,7 +54,7 @@ def find_blocks(model: nn.Module, patterns: Sequence[str] | None = None) -> list
 
 
 def groups_of(names: Sequence[str], blocks: Sequence[Block]) -> list[str]:
-    """For each parameter name the block it belongs to, or the module that holds it where that is no block."""
+    """For each parameter name the block it belongs to, or the module that holds it if that is not a block."""
     paths = sorted((block.name for block in blocks if not block.input), key=len, reverse=True)
     groups = []
     for name in names:

@@ -1,19 +1,17 @@
 """Plain containers of tensors as a tree of JSON and a table of tensors, and back. No pickle anywhere.
 
 Dicts, lists, tuples, named tuples, other mappings, dataclasses, tensors, arrays, numbers and strings are kept; a
-dataclass comes back as an object with the same attributes, another mapping as a dict that has them, too. What is none
-of these is left out, and named.
+dataclass comes back as an object with the same attributes, another mapping as a dict that also has them. Anything
+else is left out, and named.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,10 +23,14 @@ _PLAIN = (bool, int, str, type(None))
 _USUAL = frozenset(  # kinds of numbers that need no second look
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 )
+_NUMPYS = _USUAL - {torch.bfloat16}
 _Copy = Callable[[Tensor], Tensor]
 _FLAT: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
 _DEEPEST = 50
-_PIECE, _ALIGNED = 2**20, 64  # elements of a piece of memory, and of what copies begin at a multiple
+_SLAB, _LARGEST, _ALIGNED = 2**22, 2**20, 64  # bytes of a slab, of a copy in it, and between two starts
+_TOGETHER = 32  # steps whose copies are moved into a slab together
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_Layout = tuple[int, tuple[int, ...]]  # address and strides of an original
 
 
 class AttributeDict(dict[str, Any]):
@@ -48,7 +50,6 @@ class Packed:
     tree: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
-    storages: set[int] = field(default_factory=set)  # of the tensors it was made from
     plain: bool = True  # its tensors are those that lay in lists, tuples and mappings, all of them and as they were
 
     @property
@@ -60,75 +61,96 @@ class Packed:
         """The bytes of each tensor."""
         return [tensor.nbytes for tensor in self.tensors.values()]
 
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]] | None:
+        """The tensors as numpy, if that takes no work."""
+        return None
+
 
 class _FlatPacked(Packed):
-    """A tuple, list or dict of tensors that lie in a `Room`: taken in with little work, since it is done in every step.
+    """A tuple, list or dict of usual tensors. Every step makes one, so its making does little: it clones them.
 
-    Its tree and its tensors are made when they are asked for.
+    Its tree and its tensors are built when they are asked for, and its room moves the clones into a slab, many steps
+    together.
     """
 
-    def __init__(self, kind: str, keys: list[Any], kept: list[_Kept], storages: set[int]) -> None:
-        self._kind, self._keys, self._kept = kind, keys, kept
-        self.storages, self.lost, self.plain = storages, [], True
+    def __init__(self, kind: str, keys: Sequence[Any], clones: list[Tensor], layouts: list[_Layout]) -> None:
+        self._kind, self._keys, self._layouts = kind, keys, layouts
+        self._copies: list[Any] = clones  # tensors, or arrays once they are in a slab
+        self._sizes = [clone.nbytes for clone in clones]
+        self.lost, self.plain = [], True
 
-    @cached_property
+    def settle(self, room: Room) -> None:
+        self._copies = [room.move(clone) for clone in self._copies]
+
+    @property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
-        return {str(key): kept.tensor() for key, kept in zip(self._keys, self._kept, strict=True)}
+        return {str(key): torch.from_numpy(array) for key, array in zip(self._keys, self.arrays, strict=True)}
 
-    @cached_property
+    @property
+    def sizes(self) -> list[int]:
+        return self._sizes
+
+    @property
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        return [copy.contiguous().numpy() if isinstance(copy, Tensor) else copy for copy in self._copies]
+
+    @property
     def tree(self) -> Any:
-        parts = [{"tensor": str(key), **kept.layout} for key, kept in zip(self._keys, self._kept, strict=True)]
+        originals = zip(self._keys, self._copies, self._layouts, strict=True)
+        parts = [{"tensor": str(key), **_layout(at, copy.shape, strides)} for key, copy, (at, strides) in originals]
         return {
             self._kind: [list(pair) for pair in zip(self._keys, parts, strict=True)] if self._kind == "dict" else parts
         }
 
-    @property
-    def sizes(self) -> list[int]:
-        return [kept.size for kept in self._kept]
-
-
-class _Kept(NamedTuple):
-    """Where a copy lies in a piece of memory, and how the original lay."""
-
-    piece: Tensor
-    first: int
-    size: int
-    shape: torch.Size
-    stride: tuple[int, ...]
-    layout: dict[str, Any]
-
-    def tensor(self) -> Tensor:
-        return self.piece.as_strided(self.shape, self.stride, self.first)
-
 
 class Room:
-    """Memory for copies that are kept for long: one after another in large pieces, one for each kind of number.
+    """Memory for copies that are kept for long: one after another in large slabs.
 
     Among the blocks that the training frees in every step, each small copy would keep a large one from being used
-    again: a program of half a million parameters grew by 1 MiB a step.
+    again: a program of half a million parameters grew by 1 MiB a step. A copy into a slab between two steps takes
+    three times as long as a clone, whose code the training has just used, so clones are moved many together.
     """
 
     def __init__(self) -> None:
-        self._pieces: dict[torch.dtype, Tensor] = {}
-        self._used: dict[torch.dtype, int] = {}
+        self._slab: _Bytes = np.empty(0, np.uint8)
+        self._view = self._slab.data
+        self._used = 0
+        self._clones: list[_FlatPacked] = []
+
+    def take_in(self, packed: _FlatPacked) -> None:
+        """Move its clones when some have come together."""
+        self._clones.append(packed)
+        if len(self._clones) >= _TOGETHER:
+            clones, self._clones = self._clones, []
+            for each in clones:
+                each.settle(self)
+
+    def move(self, clone: Tensor) -> Any:
+        """A clone as an array, in a slab unless it is large."""
+        try:
+            array = clone.numpy()
+        except RuntimeError:  # the negative of another tensor, not computed yet
+            return clone.resolve_neg().numpy()
+        if array.nbytes > _LARGEST:
+            return clone
+        return self._put(array.tobytes()).view(array.dtype).reshape(array.shape)
 
     def copy(self, values: Tensor) -> Tensor:
-        """A contiguous copy of a dense tensor on the CPU."""
-        kept = self.keep(values)
-        return _copied(values) if kept is None else kept.tensor()
+        """A contiguous copy of a dense tensor on the CPU, of whatever kind of numbers."""
+        if values.nbytes > _LARGEST:
+            return _copied(values)
+        plain = values.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return torch.from_numpy(self._put(plain.tobytes())).view(values.dtype).view(values.shape)
 
-    def keep(self, values: Tensor) -> _Kept | None:
-        """The same, without making a tensor of it yet; None for a large one."""
-        kind, count = values.dtype, values.numel()
-        used = self._used.get(kind, _PIECE)
-        if used + count > _PIECE:
-            if count > _PIECE // 4:
-                return None
-            self._pieces[kind], used = torch.empty(_PIECE, dtype=kind), 0
-        self._used[kind] = used + count + -count % _ALIGNED
-        piece, whole = self._pieces[kind], values.contiguous()
-        ctypes.memmove(piece.data_ptr() + used * piece.itemsize, whole.data_ptr(), whole.nbytes)
-        return _Kept(piece, used, whole.nbytes, whole.shape, whole.stride(), _layout(values))
+    def _put(self, content: bytes) -> _Bytes:
+        first, size = self._used, len(content)
+        if first + size > len(self._slab):
+            self._slab, first = np.empty(_SLAB, np.uint8), 0
+            self._view = self._slab.data
+        self._view[first : first + size] = content
+        self._used = first + size + -size % _ALIGNED
+        return self._slab[first : first + size]
 
 
 def pack(structure: Any, *, copy: bool = True, room: Room | None = None) -> Packed:
@@ -149,14 +171,18 @@ def _pack_flat(structure: Any, room: Room) -> Packed | None:
     kind = _FLAT.get(type(structure))
     if kind is None or (kind == "dict" and not all(type(key) is str and key and key[0] != "." for key in structure)):
         return None
-    kept: list[_Kept] = []
-    storages: set[int] = set()
-    for value in structure.values() if kind == "dict" else structure:
-        if not _is_usual(value) or (part := room.keep(value)) is None:
+    values = structure.values() if kind == "dict" else structure
+    for value in values:
+        if type(value) is not Tensor or not value.is_cpu or value.requires_grad or value.dtype not in _NUMPYS:
             return None
-        kept.append(part)
-        storages.add(value.untyped_storage().data_ptr())
-    return _FlatPacked(kind, list(structure) if kind == "dict" else list(range(len(kept))), kept, storages)
+    try:
+        layouts = [(value.data_ptr(), value.stride()) for value in values]
+        clones = [value.clone() for value in values]
+    except RuntimeError:  # sparse, nested
+        return None
+    packed = _FlatPacked(kind, tuple(structure) if kind == "dict" else range(len(clones)), clones, layouts)
+    room.take_in(packed)
+    return packed
 
 
 def _copied(values: Tensor) -> Tensor:
@@ -179,9 +205,7 @@ def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None
 
 def storages(structure: Any) -> set[int]:
     """The addresses of the memory that the tensors in `structure` lie in."""
-    if type(structure) in (list, tuple) and all(_is_usual(part) for part in structure):
-        return {part.untyped_storage().data_ptr() for part in structure}
-    return pack(structure, copy=False).storages
+    return {tensor.untyped_storage().data_ptr() for tensor in pack(structure, copy=False).tensors.values()}
 
 
 def _is_usual(value: Any) -> bool:
@@ -259,15 +283,13 @@ def _container(container: Any, packed: Packed, path: str, copied: _Copy | None, 
 def _tensor(tensor: Tensor, packed: Packed, path: str, copied: _Copy | None) -> Any:
     if _is_usual(tensor):
         name = _free(packed, path)
-        packed.storages.add(tensor.untyped_storage().data_ptr())
         values = tensor.detach()
         packed.tensors[name] = copied(values) if copied else values
-        return {"tensor": name, **_layout(values)}
+        return {"tensor": name, **_layout_of(values)}
     unusual = tensor.is_nested or tensor.is_quantized or tensor.is_meta or hasattr(tensor, "full_tensor")
     if tensor.layout != torch.strided or unusual:
         return _left_out(tensor, packed, path)
     name = _free(packed, path)
-    packed.storages.add(tensor.untyped_storage().data_ptr())
     values, kind = tensor.detach(), "tensor"
     if values.is_complex():
         values, kind = torch.view_as_real(values.resolve_conj()), "complex"
@@ -278,20 +300,33 @@ def _tensor(tensor: Tensor, packed: Packed, path: str, copied: _Copy | None) -> 
         packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copied else values
         return {kind: name, "device": values.device.type}
     packed.tensors[name] = copied(values) if copied else values
-    return {kind: name, **_layout(values)}
+    return {kind: name, **_layout_of(values)}
 
 
-def _layout(values: Tensor) -> dict[str, Any]:
+def _layout_of(values: Tensor) -> dict[str, Any]:
+    return _layout(values.data_ptr(), values.shape, values.stride())
+
+
+def _layout(address: int, sizes: Sequence[int], strides: Sequence[int]) -> dict[str, Any]:
     """How a tensor lies in memory, if not like a new one of torch: some kernels choose the order of a sum by it."""
-    offset, contiguous = values.data_ptr() % 64, values.is_contiguous()
+    offset, contiguous = address % 64, _is_contiguous(sizes, strides)
     if contiguous and offset == 0:
         return {}
-    strides = list(values.stride())
-    return {"layout": [offset, strides]} if contiguous or _is_dense(values.shape, strides) else {}
+    return {"layout": [offset, list(strides)]} if contiguous or _is_dense(sizes, strides) else {}
 
 
-def _is_dense(sizes: Sequence[int], strides: list[int]) -> bool:
-    """Whether a tensor fills its piece of memory, each place once: then torch's operations keep the order."""
+def _is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """As torch defines it: the stride of a dimension of size 1 does not count."""
+    expected = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return 0 in sizes
+        expected *= size
+    return True
+
+
+def _is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor fills its piece of memory, each address once: then torch's operations keep the order."""
     expected = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, sizes, strict=True) if size > 1):
         if stride != expected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FunctionType, MethodType, ModuleType
@@ -18,44 +18,68 @@ from torch import Tensor
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
 
-_MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the place in them
-_HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
-_MARK_BYTES = 64  # at each end of the state of torch's generator
+_MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the position in them
+_HAS_GAUSS = 3  # the index in numpy's state that says whether it holds a Gaussian back
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
 Mark = Any
-"""What shows whether a generator has moved; None where that cannot be told."""
+"""Words that differ once a generator has moved; None if that cannot be known."""
 
 
 @dataclass(eq=False, slots=True)
 class RandomState:
-    """All generators at one moment. Equal parts of two moments are one object."""
+    """All generators at one moment. Equal parts of two moments may be one object."""
 
     torch: Tensor
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
     cuda: dict[int, Tensor] = field(default_factory=dict)
-    marks: tuple[Mark, Mark, Mark] = (None, None, None)
+    marks: tuple[Mark, Mark] = (None, None)  # of Python and numpy
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
-    """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
-    drawn = torch.get_rng_state()
-    marks = (_python_mark(), _numpy_mark(), _torch_mark(drawn))
-    python: Any = None
-    numpy: Any = None
-    if before is not None:  # twice a step: nothing here is more than it has to be
-        drawn = before.torch if marks[2] == before.marks[2] else drawn
+    """The states now; those of Python and numpy are shared with `before` if they have not moved.
+
+    Twice a step, where every function that the training does not use costs several microseconds: torch's state is
+    read and not looked at. `share` does that for many steps together. `devices` are those of CUDA.
+    """
+    marks = _python_mark(), _numpy_mark()
+    python = numpy = None
+    if before is not None:
         python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
-        held_back = before.numpy[_HAS_GAUSS]  # a number that may be gone without a trace
+        held_back = before.numpy[_HAS_GAUSS]  # a number that may be used up without a trace
         numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
     return RandomState(
-        drawn,
-        _compact(random.getstate()) if python is None else python,
-        np.random.get_state(legacy=True) if numpy is None else numpy,  # type: ignore[arg-type]
+        torch.default_generator.get_state(),
+        _python_now() if python is None else python,
+        _numpy_now() if numpy is None else numpy,
         {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
         marks,
     )
+
+
+def share(states: Iterable[RandomState]) -> None:
+    """Let states that follow each other, and are equal for torch, hold one tensor."""
+    held, content = None, b""
+    for state in states:
+        if state.torch is held:
+            continue
+        now = state.torch.numpy().tobytes()
+        if held is not None and now == content:
+            state.torch = held
+        else:
+            held, content = state.torch, now
+
+
+def _python_now() -> tuple[Any, ...]:
+    """Python's state with its words as an array: as numbers of their own they take ten times the memory."""
+    version, words, gauss = random.getstate()
+    return version, np.array(words, dtype=np.uint32), gauss
+
+
+def _numpy_now() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=True)
+    return tuple(state)
 
 
 def put(state: RandomState) -> None:
@@ -116,14 +140,16 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 # Reading a generator's state makes hundreds of Python numbers, twice a step. A few of its raw words, compared with
-# those seen before, show that it has not moved: a draw moves the place, and after 624 draws every word is another.
+# those seen before, show that it has not moved: a draw moves the position, and after 624 draws every word is another.
 # They are never used for more than that.
 
 
 def _numpy_mark() -> Mark:
     generator = np.random.mtrand._rand._bit_generator
-    words = _words_of(generator) if type(generator).__name__ == "MT19937" else None
-    return None if words is None else (id(generator), words[0], words[1], words[312], words[623], words[624])
+    if _numpy_memory[0] is not generator:
+        _numpy_memory[:] = [generator, _numpy_words_of(generator)]
+    words = _numpy_memory[1]
+    return None if words is None else (words[0], words[1], words[312], words[623], words[624])
 
 
 def _python_mark() -> Mark:
@@ -132,29 +158,24 @@ def _python_mark() -> Mark:
     return words[0], words[1], words[2], words[312], words[624], random._inst.gauss_next  # type: ignore[attr-defined]
 
 
-def _torch_mark(state: Tensor) -> Mark:
-    """Of a state that was read: the place and the first words are at its beginning, a Gaussian held back at its end."""
-    address, size = state.data_ptr(), state.nbytes
-    ends = min(size, _MARK_BYTES)
-    return ctypes.string_at(address, ends), ctypes.string_at(address + size - ends, ends)
-
-
 _numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and its words
 
 
-def _words_of(generator: Any) -> Any:
-    if _numpy_memory[0] is not generator:
-        address = generator.ctypes.state_address
-        _numpy_memory[:] = [generator, (ctypes.c_uint32 * _MT_WORDS).from_address(address)]
-    return _numpy_memory[1]
+def _numpy_words_of(generator: Any) -> memoryview | None:
+    return _words_at(generator.ctypes.state_address) if type(generator).__name__ == "MT19937" else None
+
+
+def _words_at(address: int) -> memoryview:
+    """A view that Python reads by itself: ctypes and numpy take four times as long between two steps."""
+    return memoryview((ctypes.c_uint32 * _MT_WORDS).from_address(address)).cast("B").cast("I")
 
 
 @lru_cache(maxsize=1)
-def _python_memory() -> Any:
-    """The place and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
+def _python_memory() -> memoryview | None:
+    """Position and words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return None
-    memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)
+    memory = _words_at(id(random._inst) + _OBJECT_HEAD)
     position, *words = list(memory)
     return memory if [*words, position] == list(random.getstate()[1]) else None
 
@@ -169,12 +190,6 @@ def _python_words(state: tuple[Any, ...]) -> list[float]:
 
 def _python_state(row: list[float]) -> tuple[Any, ...]:
     return int(row[0]), np.array(row[2:], dtype=np.uint32), None if row[1] != row[1] else row[1]
-
-
-def _compact(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Python's state with its words as an array: as numbers of their own they take ten times the memory."""
-    version, words, gauss = state
-    return version, np.array(words, dtype=np.uint32), gauss
 
 
 def _numpy_words(state: tuple[Any, ...]) -> list[float]:

@@ -1,6 +1,6 @@
 """What a training program holds besides its task: modules in plain lists, objects in the closures of its functions.
 
-A step changes them, too (a critic, an averaged copy, a scheduler that only the loop knows), so they are found, kept and
+A step also changes them (a critic, an averaged copy, a scheduler that only the loop knows), so they are found, kept and
 put back like the rest.
 """
 

@@ -118,7 +118,7 @@ def _put_back(objects: Objects, saved: dict[str, Any]) -> None:
 
 
 def settings(objects: Objects) -> dict[str, Any]:
-    """What of a state is no tensor: modes, numbers that modules hold, settings of the parameter groups, the scaler."""
+    """A state without its tensors: modes, numbers that modules hold, settings of the parameter groups, the scaler."""
     model = objects.model
     return {
         "in_eval": [name for name, module in model.named_modules() if not module.training],
@@ -209,7 +209,7 @@ def _device(model: nn.Module) -> torch.device:
 
 def _fill(what: str, saved: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> None:
     if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in saved.items()):
-        raise TypeError(f"{what}s that are no tensors")
+        raise TypeError(f"{what}s that are not tensors")
     if set(saved) != set(mine):
         raise UsageError(_differs(what, saved, mine))
     for name, tensor in saved.items():

@@ -57,7 +57,9 @@ def load(base: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     target = base.with_name(f"{base.name}.safetensors")
     seal = content.get("tensors")
     if not isinstance(seal, dict) or not isinstance(seal.get("sha256"), str):
-        raise RunDirectoryError(f"{base.name}.json names no file of tensors: it was changed, or is no part of a run")
+        raise RunDirectoryError(
+            f"{base.name}.json names no file of tensors: it was changed, or does not belong to a run"
+        )
     try:
         size = regular_size(target)
     except OSError as problem:

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode 
 from torch.utils.hooks import RemovableHandle
 
 Around = Callable[..., Any]
-"""Called as `around(call, *args, **options)` in the place of the function, which is `call`."""
+"""Called as `around(call, *args, **options)` instead of the function, which is `call`."""
 
 _MARK = "__steadyrun__"
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -43,7 +43,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def wrapped(owner: Any, name: str, around: Around) -> Iterator[None]:
-    """Have `around` in the place of `owner.name` inside the body."""
+    """Have `around` called instead of `owner.name` inside the body."""
     wrapping = wrap(owner, name, around)
     try:
         yield
@@ -52,7 +52,7 @@ def wrapped(owner: Any, name: str, around: Around) -> Iterator[None]:
 
 
 def wrap(owner: Any, name: str, around: Around) -> Wrapping:
-    """Put `around` in the place of `owner.name` (of a module, a class or an object) until `remove()`."""
+    """Have `around` called instead of `owner.name` (of a module, a class or an object) until `remove()`."""
     with _lock:
         layer = _layer_within(getattr(owner, name), owner, name) or _Layer(owner, name)
         return Wrapping(layer, around)
@@ -246,7 +246,7 @@ def something_was_compiled() -> bool:
 
 
 def scaler_stages(scaler: Any) -> dict[int, Any] | None:
-    """What a loss scaler has done in this step, by optimizer; None if it is no GradScaler."""
+    """What a loss scaler has done in this step, by optimizer; None if it is not a GradScaler."""
     stages: dict[int, Any] | None = getattr(scaler, _STAGES, None)
     return stages
 
@@ -288,3 +288,36 @@ def remove_hook(handle: RemovableHandle) -> None:
     """Take a global hook off with its trace, which torch forgets and which makes torch.compile warn."""
     handle.remove()
     _HOOK_KWARGS.pop(handle.id, None)
+
+
+_PRE_HOOKS: dict[int, Any] | None = getattr(nn.modules.module, "_global_forward_pre_hooks", None)  # 2.11, 2.13
+
+
+class ForwardPreHook:
+    """A global forward pre-hook that is put on and taken off in every step.
+
+    To register one each time takes 8 µs between two training steps, to put the same one back hardly any.
+    """
+
+    def __init__(self, hook: Callable[[nn.Module, Any], None]) -> None:
+        self._hook = hook
+        self._handle: RemovableHandle | None = None if _PRE_HOOKS is None else RemovableHandle(_PRE_HOOKS)
+        self.on = False
+
+    def put_on(self) -> None:
+        if self.on:
+            return
+        self.on = True
+        if _PRE_HOOKS is None or self._handle is None:
+            self._handle = nn.modules.module.register_module_forward_pre_hook(self._hook)
+        else:
+            _PRE_HOOKS[self._handle.id] = self._hook
+
+    def take_off(self) -> bool:
+        """Whether it was on."""
+        was_on, self.on = self.on, False
+        if was_on and _PRE_HOOKS is not None and self._handle is not None:
+            _PRE_HOOKS.pop(self._handle.id, None)
+        elif was_on and self._handle is not None:
+            self._handle.remove()
+        return was_on

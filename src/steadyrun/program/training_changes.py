@@ -145,7 +145,7 @@ def drops(module: Any) -> bool:
 
 
 class _Instead(TorchFunctionMode):
-    """Other functions in the place of torch's, however a program imported them."""
+    """Other functions instead of torch's, however a program imported them."""
 
     def __init__(self, instead: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()

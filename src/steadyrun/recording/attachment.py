@@ -180,8 +180,8 @@ class Attachment:
             return
         self._writer.event("incident", self._steps.last, cause="asked", why=why, replayable=False)
         say(
-            "the incident is noted, but nothing is captured: give run.watch a loss_fn; if it has a loss_fn, the "
-            "run's not-recorded events give the reason"
+            "the incident is recorded, but nothing is captured: give run.watch a loss_fn; if it has one, the "
+            "run's not-recorded events name the reason"
         )
 
     def roll_back(self, before: int | None) -> Rollback:

@@ -70,7 +70,8 @@ def roll_back(
     """Restore the last good checkpoint and record it in the events."""
     if problems.failed("incident capture"):
         raise UsageError(
-            "run.rollback: incident capture has failed (an event has the reason): no checkpoint to restore"
+            "run.rollback: incident capture has failed, so no checkpoint can be restored; the run's probe-failed event "
+            "names the error"
         )
     if capture is None or watcher is None:
         raise UsageError(
@@ -107,8 +108,8 @@ def _hear_of_memory(capture: Capture) -> None:
 
     alive = weakref.ref(capture)
 
-    def tell(facts: dict[str, Any]) -> None:
+    def report(facts: dict[str, Any]) -> None:
         if (target := alive()) is not None:
             target.ran_out_of_memory(f"the CUDA allocator could not serve {facts['asked_mib']:.0f} MiB")
 
-    on_out_of_memory(tell)
+    on_out_of_memory(report)

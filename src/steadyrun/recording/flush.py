@@ -1,4 +1,4 @@
-"""The way of rows to the disk: they wait, are flushed when it is time, and the monitor looks at what is there."""
+"""Buffers rows and flushes them to the store; the monitor reads what is there."""
 
 from __future__ import annotations
 

@@ -66,11 +66,11 @@ class Steps:
         if not self.resumed:
             self._writer.event("start", step, attempt=attempt)
             return
-        why = f"attempt {attempt} goes on at step {step}; the one before ended after step {self.before}"
+        why = f"attempt {attempt} continues at step {step}; the attempt before ended after step {self.before}"
         self._writer.event("resume", step, attempt=attempt, after_step=self.before, why=why)
 
     def infer_from(self, optimizer: Any) -> None:
-        """On a resume the optimizer's own counter tells where training goes on, if the user did not."""
+        """On a resume the optimizer's own counter shows where training goes on, unless the user said so."""
         if self.begun or self.before is None or self._first_was_given:
             return
         from steadyrun.probes.watch_setup import optimizer_step_count
