@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +45,27 @@ def take(browser: Any, run: str) -> None:
     print(f"wrote docs/images/{target.name} ({target.stat().st_size // 1024} KiB)")
 
 
-def main() -> None:
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """A headless chromium of this machine."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        sys.exit("no screenshots: chromium is not installed")
+        sys.exit("no screenshots: chromium is not installed; `make browser` installs it")
     from playwright.sync_api import sync_playwright
 
-    HERE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        os.chdir(folder)
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def main() -> None:
+    HERE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, open_browser() as browser:
+        os.chdir(folder)
         for fault in RUNS:
             train_recorded(load_recipe(fault, seed=1, steps=600), Path("experiments") / fault)
             take(browser, f"experiments/{fault}")
-        browser.close()
         os.chdir(HERE)
 
 
