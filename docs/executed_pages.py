@@ -7,6 +7,7 @@ Each page is executed from top to bottom in an empty folder:
 - a block with a title, such as ```python title="train.py", is written to that file;
 - a ```diff block with a title changes that file: its removed and unchanged lines must be there once;
 - a ```console block has commands (`$ …`), each followed by its output, stdout and stderr as a terminal shows them;
+  a command whose output has `error: ` must fail with exit code 2;
 - a ```python block without a title is a program and must end well;
 - `<!-- setup: COMMAND -->` is a command that the reader does not see.
 
@@ -28,11 +29,14 @@ from itertools import zip_longest
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGES = [HERE / "tutorial.md", HERE / "privacy.md", HERE / "troubleshooting.md", *sorted((HERE / "how-to").glob("*.md"))]
+PAGES = [
+    *(HERE / f"{name}.md" for name in ("index", "tutorial", "privacy", "troubleshooting")),
+    *sorted((HERE / "how-to").glob("*.md")),
+]
 WIDTH = 100
 ENDS_WELL = (0, 1, 3, 4)  # healthy, fault, cannot tell, suspect; 2 is a mistake in the command
 PART = re.compile(
-    r'^<!-- setup: (?P<setup>.+) -->$|^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```$',
+    r'^<!-- setup: (?P<setup>[^\n]+) -->$|^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 COMMAND = re.compile(r"^\$ (?P<command>.*(?:\\\n.*)*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -62,7 +66,8 @@ def executed(page: str, folder: Path) -> Iterator[Shown]:
             for typed in COMMAND.finditer(part["body"]):
                 begin = part.start("body")
                 start, end = begin + typed.start("output"), begin + typed.end("output")
-                yield Shown(typed["command"], typed["output"], run(typed["command"], folder), start, end)
+                good = (2,) if "error: " in typed["output"] else ENDS_WELL
+                yield Shown(typed["command"], typed["output"], run(typed["command"], folder, good), start, end)
         elif part["kind"] == "python":
             (folder / "snippet.py").write_text(part["body"])
             run("python snippet.py", folder, good=(0,))
@@ -85,7 +90,13 @@ def write(file: Path, text: str, *, change: bool) -> None:
 def run(command: str, folder: Path, good: tuple[int, ...] = ENDS_WELL) -> str:
     """What a terminal shows of a command, wrapped; the folder is shown as /home/me."""
     bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    settings = {"PATH": bin_first, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONWARNINGS": "ignore"}
+    settings = {
+        "PATH": bin_first,
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": str(WIDTH),
+        "NO_COLOR": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

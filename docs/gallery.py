@@ -63,7 +63,10 @@ def picture(browser: Any, fault: str, run: str, panel: int) -> None:
 
 def entry(fault: Fault, report: steadyrun.Report, asked: Asked | None) -> list[str]:
     """The picture and the three lines, from the fault's own description and from the report."""
-    seen, fix = f"The verdict is {report.verdict}.", "None is needed."
+    seen, fix = f"the verdict is {report.verdict}.", "none is needed."
+    if asked is None and fault.name != "healthy":
+        seen = f"the verdict is {report.verdict}: a run of this size shows nothing that could be proved."
+        fix = f"undo the change: {literal(fault.change)}"
     if asked is not None:
         code = asked.question.code
         answer = asked.answer
@@ -86,7 +89,7 @@ def gallery_page(entries: dict[str, list[str]]) -> str:
     lines = [
         "# Gallery of faults",
         "",
-        "Each entry is a real training run of the tutor, a mini-GPT with about 460,000 parameters, with one bug built in.",
+        "Each entry is a real training run of the tutor, a mini-GPT with 530,000 parameters, with one bug built in.",
         "The picture is the dashboard panel that shows the bug. `steadyrun demo NAME` trains the same program on your",
         "machine in about 20 seconds and writes the report, the post-mortem and the dashboard. `steadyrun demo --list`",
         "lists the names.",

@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """The page as Python-Markdown reads it."""
     return as_site(markdown, page.file.src_uri)
 
@@ -49,8 +49,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def as_site(markdown: str, page: str) -> str:
     """A page of the repository with links and lists as the site needs them."""
     here = posixpath.dirname(page)
-    targets = dict(_links(page, markdown))
-    linked = LINK.sub(lambda link: posixpath.relpath(targets[link[0]], here) if link[0] in targets else link[0], markdown)
+    text = re.sub(r"\A<!--.*?-->\s*", "", markdown, flags=re.DOTALL)  # before the title, it would hide it
+    targets = dict(_links(page, text))
+    linked = LINK.sub(
+        lambda link: posixpath.relpath(targets[link[0]], here) if link[0] in targets else link[0], markdown
+    )
     return "\n".join(_lists(linked.split("\n")))
 
 
