@@ -26,6 +26,7 @@ HERE = Path(__file__).parent / "images"
 RUNS = ("bad-init", "no-warmup", "broken-mask", "lr-jump")
 ZOOMED = ("lr-jump",)  # shown where its first finding is
 SIZE = {"width": 1440, "height": 900}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def take(browser: Any, run: str) -> None:
@@ -48,13 +49,12 @@ def take(browser: Any, run: str) -> None:
 @contextmanager
 def open_browser() -> Iterator[Any]:
     """A headless chromium of this machine."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
+    if CHROMIUM is None:
         sys.exit("no screenshots: chromium is not installed; `make browser` installs it")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 

@@ -51,9 +51,7 @@ def as_site(markdown: str, page: str) -> str:
     here = posixpath.dirname(page)
     text = re.sub(r"\A<!--.*?-->\s*", "", markdown, flags=re.DOTALL)  # before the title, it would hide it
     targets = dict(_links(page, text))
-    linked = LINK.sub(
-        lambda link: posixpath.relpath(targets[link[0]], here) if link[0] in targets else link[0], markdown
-    )
+    linked = LINK.sub(lambda link: posixpath.relpath(targets[link[0]], here) if link[0] in targets else link[0], text)
     return "\n".join(_lists(linked.split("\n")))
 
 

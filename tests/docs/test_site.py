@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import site_pages
+from screenshots import CHROMIUM, open_browser
 
 import steadyrun
 
@@ -67,6 +68,21 @@ def test_search_works_without_a_server(site: Path) -> None:
     assert "assets/iframe-worker.js" in loaded_by(site / "index.html")
 
 
+def test_search_finds_a_page_in_a_browser(site: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("NO BROWSER: install chromium (apt-get install chromium), or let `make test` do it as root")
+    with open_browser() as browser:
+        tab = browser.new_page()
+        requests: list[str] = []
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto((site / "index.html").as_uri())
+        tab.fill("input.md-search__input", "vital sign")
+        tab.wait_for_selector(".md-search-result__item")
+        found = tab.locator(".md-search-result__item").all_inner_texts()
+    assert any("vital" in text.lower() for text in found)
+    assert [address for address in requests if not address.startswith(("file:", "data:", "blob:"))] == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     from mkdocs.config import load_config
     from mkdocs.structure.files import get_files, set_exclusions
@@ -100,3 +116,9 @@ def test_links_that_leave_docs_lead_to_copies() -> None:
 def test_lists_are_indented_for_python_markdown() -> None:
     page = "Text:\n- one\n  - two\n\n```\n- code\n  - code\n```\n"
     assert site_pages.as_site(page, "a.md") == "Text:\n\n- one\n    - two\n\n```\n- code\n  - code\n```\n"
+
+
+def test_titles_are_those_of_the_pages(site: Path) -> None:
+    """A comment before the title of a generated page does not hide it."""
+    assert site_pages.as_site("<!-- generated -->\n\n# D1.3 origin\n", "questions/D1.3.md") == "# D1.3 origin\n"
+    assert "Python API" in (site / "series.html").read_text()  # in the navigation
