@@ -64,8 +64,8 @@ def test_a_dry_run_writes_nothing_and_shows_every_series() -> None:
     result = typed("import", "metrics.csv", "--map", "loss=train/ce", "--map", "val_loss=dev/ce", "--dry-run")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["loss", "train/ce", "150", "0", "to", "298", "1.021", "to", "4"] in lines
-    assert ["val_loss", "dev/ce", "150", "0", "to", "298", "1.121", "to", "4.1"] in lines
+    assert ["loss", "train/ce", "150", "0", "to", "298", "1.02", "to", "4"] in lines
+    assert ["val_loss", "dev/ce", "150", "0", "to", "298", "1.12", "to", "4.1"] in lines
     assert not Path("experiments").exists()
 
 

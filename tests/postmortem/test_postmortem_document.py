@@ -197,7 +197,7 @@ def test_one_change_of_a_group_that_helps_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "change"), [("lr/3", "lr_max: 0.0003 -> 0.0001"), ("lr/10", "-> 3e-05"), ("warmup", "warmup_steps: ")]
+    ("factor", "change"), [("lr/3", "lr_max: 3e-4 -> 1e-4"), ("lr/10", "-> 3e-5"), ("warmup", "warmup_steps: ")]
 )
 def test_the_rate_is_lowered_as_far_as_helped(tmp_path: Path, factor: str, change: str) -> None:
     tests = experiments("learning-rate")
@@ -307,7 +307,7 @@ def test_nan_without_anything_captured(tmp_path: Path) -> None:
     document = document_of(tmp_path, broken())
     assert document.case.moment.non_finite
     assert not document.root.known
-    assert any("lr_max: 0.0003 -> 0.0001" in remedy.change for remedy in document.remedies), document.remedies
+    assert any("lr_max: 3e-4 -> 1e-4" in remedy.change for remedy in document.remedies), document.remedies
     assert {"destructive-update"} <= {hypothesis.cause.key for hypothesis in document.hypotheses}
 
 

@@ -27,7 +27,7 @@ class Expected:
 EXPECTED = {
     "nan-picture": Expected("unusual-batch", "not finite", "torch.isfinite(each['image'])", "check torch.isfinite"),
     "log-of-zero": Expected("model-numerics", "safe", "log_softmax", "`x.log() -> x.clamp_min(1e-12).log()"),
-    "rate-too-high": Expected("learning-rate", "Lower the peak", "lr_max: 2 -> 0.6667", "A learning rate of 2"),
+    "rate-too-high": Expected("learning-rate", "Lower the peak", "lr_max: 2 -> 0.667", "A learning rate of 2"),
     "exp-overflow": Expected("model-numerics", "clamp", "x.clamp(max=80).exp()", "x.clamp(max=80).exp()"),
     "label-out-of-range": Expected(
         "walk-fault", "Count the classes", "labels from 0 to classes - 1", "Label 3 among 3"

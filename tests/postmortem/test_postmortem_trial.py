@@ -60,7 +60,7 @@ def test_its_table_is_in_section_3(tmp_path: Path) -> None:
     rows = [line for line in section.splitlines() if line.startswith("|")]
     assert rows[0] == "| change | loss | better by | 95% interval | seeds | note |"
     assert rows[2] == "| nothing changed | 2 |  |  | 2 |  |"
-    assert rows[3] == "| the learning rate divided by 10 | 1 | 52.0% | 47.0% to 58.0% | 2 |  |"
+    assert rows[3] == "| the learning rate divided by 10 | 1 | 52% | 47% to 58% | 2 |  |"
     assert rows[-1] == "| the learning rate times 10 |  |  |  | 2 | given up at step 25: far behind |"
     form = json.loads(dumps(to_dict(document)))
     assert form["trial"]["code"] == "C7.2"

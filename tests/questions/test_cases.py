@@ -21,7 +21,6 @@ from vital_sign_cases import CASES as VITAL_SIGNS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, SUSPECT, Question
 from steadyrun.records import Series
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import percent
 from steadyrun.trees import QUESTIONS
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS + VITAL_SIGNS
@@ -166,11 +165,3 @@ def anything(draw: st.DrawFn) -> Synthetic:
 def test_no_series_crashes_a_question(synthetic: Synthetic) -> None:
     for question in QUESTIONS.values():
         assert question.ask(Signals(synthetic)).message
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [(0.5, "50.0%"), (-0.031, "-3.1%"), (12.0, "1200.0%"), (8106.0, "8.11e+05%")],
-)
-def test_shares_stay_readable(share: float, words: str) -> None:
-    assert percent(share) == words

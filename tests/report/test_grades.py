@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -72,10 +73,9 @@ def test_the_signs_come_first_and_the_experiment_with_the_suspect() -> None:
     lines = plain(suspect_report()).splitlines()
     assert lines[:2] == ["▲ suspect  runs/a  finished, last step 99", "▲ it looks broken (C6.2, step 40)"]
     signs = lines.index("vital signs")
-    assert lines[signs + 1 : signs + 3] == [
-        "  ● red V1.1 first things: loss 2 at the start, 1 at the end.",
-        "  ○ not known: V1.2 first things",
-    ]
+    assert lines[signs + 1] == "  ✗ first things: loss 2 at the start, 1 at the end."
+    whole = plain(replace(suspect_report(), verbose=True))
+    assert "  ✗ V1.1 first things: loss 2 at the start, 1 at the end.\n  ○ not known: V1.2 first things\n" in whole
     text = "\n".join(lines)
     assert "to decide: Try it alone." in text
     assert text.count("loss 2 at the start") == 1, "a sign is shown once"

@@ -50,6 +50,21 @@ def test_a_healthy_report_fits() -> None:
     assert len(made) <= HEALTHY, "\n".join(made)
 
 
+def test_a_healthy_report_with_incidents_fits_and_shows_the_proved_one() -> None:
+    signs = [asked(f"V1.{n}", PASS, message=LONG) for n in range(1, 9)]
+    passed = [asked(code, PASS) for code in NEEDED_FOR_HEALTHY]
+    cards = [IncidentCard(step, "spike", LONG) for step in (10, 20, 30, 40)]
+    cards.append(IncidentCard(50, "spike", LONG, replay="exact", cause=LONG, fix=LONG))
+    notes = [asked(f"S{n}.1", NOTE, message=LONG) for n in range(1, 6)]
+    made = lines(report(*passed, *signs, *notes, incidents=tuple(cards)))
+    assert len(made) <= HEALTHY, "\n".join(made)
+    text = "\n".join(made)
+    assert "5 incidents" in made[0]
+    assert "step 50, spike" in text
+    assert "cause, proved by replay" in text
+    assert "also: spike at step 10, spike at step 20 and 2 more" in text
+
+
 def test_a_text_is_cut_at_a_sentence_or_at_a_word() -> None:
     assert short("One. Two.", 20) == "One. Two."
     assert short("One two. Three four five six.", 15) == "One two."

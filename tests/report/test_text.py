@@ -24,10 +24,8 @@ def test_a_fault_is_shown_with_its_evidence_its_fix_and_what_to_type_next() -> N
         "✗ it is broken (C3.1, step 12)\n"
         "  evidence: level 9 above 8. (limit high changed from 5 to 8)\n"
         "  fix: Mend it.\n"
-        "noted\n"
-        "  a little off (C1.2)\n"
-        "to learn more\n"
-        "  call run.watch(model, optimizer) (C2.1)\n"
+        "noted: a little off (C1.2)\n"
+        "to learn more: call run.watch(model, optimizer) (C2.1)\n"
         "next\n"
         "  steadyrun explain C3.1\n"
         "  steadyrun check NEW_RUN --after runs/a\n"
@@ -51,10 +49,8 @@ def test_verbose_shows_the_walk_and_every_limit() -> None:
         "  measured: level 9, bad nan\n"
         "  drawn on: panel 2\n"
         "  limit: high 8 nats (changed by the user, 5 before)\n"
-        "noted\n"
-        "  C1.2 first things: a little off. Look at it some day.\n"
-        "to learn more\n"
-        "  call run.watch(model, optimizer) (C2.1)\n"
+        "noted: C1.2 first things: a little off. Look at it some day.\n"
+        "to learn more: call run.watch(model, optimizer) (C2.1)\n"
         "next\n"
         "  steadyrun explain C3.1\n"
         "  steadyrun check NEW_RUN --after runs/a\n"
@@ -73,7 +69,7 @@ def test_what_does_not_apply_is_counted_unless_all_is_asked_for() -> None:
 def test_a_healthy_run_is_short() -> None:
     lines = plain(healthy_report()).splitlines()
     assert lines[:2] == ["✓ healthy  runs/a  finished, last step 99", "No fault found."]
-    assert len(lines) == 4
+    assert len(lines) == 3
 
 
 def test_what_keeps_a_run_from_being_called_healthy_is_said() -> None:
@@ -90,14 +86,14 @@ def test_a_report_prints_as_its_text() -> None:
 def test_damage_is_shown_and_lists_end() -> None:
     missing = [asked(f"C{n}.1", CANNOT_TELL, how_to_record=f"record {n}") for n in range(1, 21)]
     text = plain(report(*missing, damage=("steps.arrow: 9 rows not read, checksum",)))
-    assert "not read\n  steps.arrow: 9 rows not read, checksum\n" in text
-    assert "record 2 (C2.1)\n  5 more\n" in text
+    assert "not read: steps.arrow: 9 rows not read, checksum\n" in text
+    assert "record 2 (C2.1); 5 more\n" in text
     assert "record 3 (C3.1)" not in text
 
 
 def test_one_remedy_names_all_the_questions_it_answers() -> None:
     path = [asked(code, CANNOT_TELL, how_to_record="call run.watch") for code in ("C1.1", "C2.1", "C3.1")]
-    assert "  call run.watch (C1.1, C2.1, C3.1)\n" in plain(report(*path))
+    assert "to learn more: call run.watch (C1.1, C2.1, C3.1)\n" in plain(report(*path))
 
 
 def test_long_lines_stay_lines_when_there_is_no_terminal() -> None:
@@ -131,7 +127,7 @@ def test_hostile_names_are_spelled_out(kind: str) -> None:
 def test_a_symptom_comes_without_a_fix_of_its_own() -> None:
     path = (asked("C1.1", NOTE, outcome="broken", fix="Mend it."), asked("C2.1", FAULT, fix="Do that."))
     text = plain(whole(report(*path)))
-    assert "  C1.1 first things: it is broken. A symptom.\n" in text
+    assert "noted: C1.1 first things: it is broken. A symptom.\n" in text
     assert "Mend it." not in text
 
 

@@ -11,7 +11,7 @@ from steadyrun.questions.configuration.c7_4_adam import QUESTION as RECORDED
 from steadyrun.questions.form import FAULT, Finding, Limits
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.text import fine_percent, shown
+from steadyrun.text import percent, shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -29,7 +29,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     epsilon, (_, size) = min(epsilons), gradient_size(bench)
     share = epsilon / (epsilon + size)
     measured = {"epsilon": share}
-    facts = f"epsilon {shown(epsilon)} is {fine_percent(share)} of Adam's denominator at the first gradient"
+    facts = f"epsilon {shown(epsilon)} is {percent(share)} of Adam's denominator at the first gradient"
     if share <= limit["epsilon"] or epsilon <= _USUAL:
         return Finding("in-range", f"{facts}.", measured)
     trial = tried_without(bench, epsilon=_USUAL)

@@ -14,6 +14,7 @@ from steadyrun.text import shown
 if TYPE_CHECKING:
     from steadyrun.report.announced_faults import Announced
     from steadyrun.report.report import Report
+    from steadyrun.report.vital_signs import VitalSign
     from steadyrun.trees.walker import Asked
 
 
@@ -135,12 +136,16 @@ def independent(report: Report) -> list[Asked]:
     return [asked for asked in report.notes if asked not in follows and asked.question.code[:1] not in SIGNS]
 
 
-def signs(report: Report) -> list[tuple[str, str]]:
-    """The vital signs as colours and lines; what is not known of them in one line at the end."""
+def signs(report: Report, codes: bool = True) -> list[tuple[str, str]]:
+    """The vital signs as colours and lines; those that are not known in one line at the end."""
     known = [sign for sign in report.vital_signs if sign.colour != "unknown"]
-    lines = [(sign.colour, one_line(f"{sign.code} {sign.name}: {message(sign.asked)}")) for sign in known]
-    unknown = [f"{sign.code} {sign.name}" for sign in report.vital_signs if sign.colour == "unknown"]
+    lines = [(sign.colour, one_line(f"{_sign(sign, codes)}: {message(sign.asked)}")) for sign in known]
+    unknown = [_sign(sign, codes) for sign in report.vital_signs if sign.colour == "unknown"]
     return [*lines, ("unknown", f"not known: {', '.join(unknown)}")] if unknown and known else lines
+
+
+def _sign(sign: VitalSign, codes: bool) -> str:
+    return f"{sign.code} {sign.name}" if codes else sign.name
 
 
 def counts(report: Report) -> str:

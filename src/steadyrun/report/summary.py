@@ -13,13 +13,15 @@ from steadyrun.report.comparison import Comparison, sentences
 from steadyrun.report.two_sources import WITHOUT_PAGE
 
 if TYPE_CHECKING:
+    from steadyrun.report.incidents import IncidentCard
     from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 LENGTH = 180  # characters of a text in brief: two lines of a terminal with 100 columns
-WHY = 75  # characters of what happened in an incident whose cause is not proved: one line
+LINE = 85  # characters of a text that must stay on one line
 FINDINGS = 3
 ENTRIES = 2  # of each further list
+GREEN_SIGNS = 2  # in full beside a finding or an incident; the others by name
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,10 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
         *_findings(report, whole),
         _incidents(report, whole),
         Section("announced while it ran", tuple(("", fault) for fault in phrases.announced(report))),
-        _list("not answered", _unanswered(report), whole),
+        Section("not answered", _rows(_few(_unanswered(report), whole))),
+        _signs(report, whole),
         _list("noted", _notes(report, whole), whole),
         _list("not read", list(report.damage), whole),
-        _signs(report),
         _list("to learn more", phrases.remedies(report), whole),
         _after(comparison),
         Section("next", tuple(("", command) for command in _next(report, program, whole))),
@@ -87,7 +89,7 @@ def _findings(report: Report, whole: bool) -> Iterator[Section]:
         lines = [("evidence", phrases.message(asked)), ("to decide", phrases.one_line(asked.answer.experiment))]
         lines += [("fix", phrases.one_line(asked.answer.fix))]
         if not whole:
-            lines = [(label, short(text, LENGTH // 2)) for label, text in lines[:1]]
+            lines = [(label, short(text, LINE)) for label, text in lines[:1]]
         yield Section(_what(asked, whole), tuple(line for line in lines if line[1]), asked.answer.kind)
     if not whole and len(others) >= FINDINGS:
         yield Section(f"{len(others) - FINDINGS + 1} more findings", (), NOTE)
@@ -109,17 +111,31 @@ def _what(asked: Asked, whole: bool) -> str:
 
 
 def _incidents(report: Report, whole: bool) -> Section:
-    """What happened at which step; in brief, the cause instead of the circumstances if one is proved."""
+    """What happened at which step; in brief the first incident with its cause, those with a proved cause before others.
+
+    What the headline already says is left out.
+    """
     if whole:
-        return _list("incidents", phrases.happened(report), whole)
+        return Section("incidents", _rows(phrases.happened(report)))
     above = None if report.headline is None else report.headline.answer.message
-    texts = [
-        f"step {each.step}, {each.kind}: "
-        + (f"proved by replay: {each.cause}" if each.proved else short(each.why, WHY))
-        for each in report.incidents
-        if above is None or above not in (each.cause, each.why.partition(": ")[2])
+    cards = [
+        card for card in report.incidents if above is None or above not in (card.cause, card.why.partition(": ")[2])
     ]
-    return _list("incidents", texts, whole)
+    cards.sort(key=lambda card: not card.proved)
+    lines = [line for card in cards[:1] for line in _incident(card)]
+    more = ", ".join(f"{card.kind} at step {card.step}" for card in cards[1 : 1 + ENTRIES])
+    rest = len(cards) - 1 - ENTRIES
+    lines += [("also", more + (f" and {rest} more" if rest > 0 else ""))] if more else []
+    return Section("incidents", tuple((label, phrases.one_line(text)) for label, text in lines))
+
+
+def _incident(card: IncidentCard) -> Iterator[tuple[str, str]]:
+    where = f"step {card.step}, {card.kind}"
+    yield where, short(card.why, LINE - len(where))
+    if card.proved:
+        yield "cause, proved by replay", short(card.cause, LENGTH - 2 * len("cause, proved by replay"))
+    if card.fix:
+        yield "fix", short(card.fix, LINE)
 
 
 def _unanswered(report: Report) -> list[str]:
@@ -135,13 +151,17 @@ def _notes(report: Report, whole: bool) -> list[str]:
     return [f"{phrases.meaning(asked)} ({asked.question.code})" for asked in notes]
 
 
-def _signs(report: Report) -> Section:
-    """Each sign with its number; beside a finding those that are not green, and how many are."""
-    lines = phrases.signs(report)
-    if report.headline is not None and not report.verbose:
-        green = sum(colour == "green" for colour, _ in lines)
-        lines = [line for line in lines if line[0] != "green"]
-        lines += [("green", f"the other {green}" if lines else f"all {green}")] if green else []
+def _signs(report: Report, whole: bool) -> Section:
+    """Each sign with its number; beside a finding or an incident the first green ones, and the others by name."""
+    signs = phrases.signs(report, codes=whole)
+    if whole or (report.headline is None and not report.incidents):
+        return Section("vital signs", tuple((colour, short(text, LINE + 10)) for colour, text in signs))
+    green = [text for colour, text in signs if colour == "green"]
+    lines = [(colour, text) for colour, text in signs if colour not in {"green", "unknown"}]
+    shown_ones = 0 if lines else GREEN_SIGNS
+    lines += [("green", short(text, LINE + 10)) for text in green[:shown_ones]]
+    names = [text.partition(":")[0] for text in green[shown_ones:]]
+    lines += [("green", "; ".join(names))] if names else []
     return Section("vital signs", tuple(lines))
 
 
@@ -168,8 +188,13 @@ def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
 
 
 def _list(title: str, texts: list[str], whole: bool) -> Section:
+    """A list of texts; in brief a few of them in one line."""
     kept = _few(texts, whole)
-    return Section(title, tuple(("", phrases.one_line(text)) for text in kept))
+    return Section(title, _rows(kept if whole or not kept else ["; ".join(kept)]))
+
+
+def _rows(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(("", phrases.one_line(text)) for text in texts)
 
 
 def _few(texts: list[str], whole: bool) -> list[str]:

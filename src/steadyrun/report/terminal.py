@@ -11,7 +11,8 @@ from rich.tree import Tree
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report import phrases
-from steadyrun.report.summary import answer, sections
+from steadyrun.report.summary import Section, answer, sections
+from steadyrun.text import counted
 
 if TYPE_CHECKING:
     from steadyrun.report.comparison import Comparison
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 _STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
 _STYLES |= {SUSPECT: "bold dark_orange", NOT_APPLICABLE: "dim"}
-_SIGNS = {"green": ("●", "green"), "amber": ("●", "yellow"), "red": ("●", "bold red"), "unknown": ("○", "dim")}
-_UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
+_SIGNS = {"green": ("✓", "green"), "amber": ("!", "yellow"), "red": ("✗", "bold red"), "unknown": ("○", "dim")}
+_UNWRAPPED = 1_000_000  # columns of a file or a pipe: a line stays a line
 
 
 def plain(report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> str:
@@ -43,24 +44,28 @@ def show(console: Console, report: Report, comparison: Comparison | None = None,
     if report.headline is None:
         console.print(Text(answer(report)))
     for section in sections(report, comparison, program):
-        console.print(Text(section.title, _STYLES.get(section.kind, "bold")), soft_wrap=section.title == "next")
-        for label, text in section.lines:
-            if section.title == "next":
-                console.print(Text(f"  {text}"), soft_wrap=True)
-            else:
-                _print_line(console, label, text)
+        _print_section(console, section)
 
 
-def _print_line(console: Console, label: str, text: str) -> None:
+def _print_section(console: Console, section: Section) -> None:
+    """A heading with its lines below it; a single text stands beside its heading. Commands are never wrapped."""
+    if len(section.lines) == 1 and not section.lines[0][0]:
+        _print_line(console, section.title, section.lines[0][1], indent=0, wrapped=section.title != "next")
+        return
+    console.print(Text(section.title, _STYLES.get(section.kind, "bold")))
+    for label, text in section.lines:
+        _print_line(console, label, text, wrapped=section.title != "next")
+
+
+def _print_line(console: Console, label: str, text: str, indent: int = 2, wrapped: bool = True) -> None:
     """A label and its text, with every further line below the first."""
     sign, style = _SIGNS.get(label, (f"{label}:" if label.isascii() and label else label, "bold"))
-    word = f"{sign} {label}" if label in _SIGNS and label != "unknown" else sign
-    indent = len(word) + 1 if word else 0
-    wrapped = Text(text).wrap(console, max(20, console.width - 2 - indent))
-    for number, line in enumerate(wrapped or [Text("")]):
+    below = indent + (len(sign) + 1 if sign else 0)
+    lines = Text(text).wrap(console, max(20, console.width - below)) if wrapped else [Text(text)]
+    for number, line in enumerate(lines or [Text("")]):
         line.rstrip()
-        lead = Text.assemble((word, style), " ") if word and number == 0 else Text(" " * indent)
-        console.print(Text.assemble("  ", lead, line), soft_wrap=True)
+        lead = Text.assemble(" " * indent, (sign, style), " ") if sign and number == 0 else Text(" " * below)
+        console.print(Text.assemble(lead, line), soft_wrap=True)
 
 
 def change_line(report: Report, asked: Asked) -> str:
@@ -83,6 +88,7 @@ def _head(report: Report) -> Text:
         (phrases.with_symbol(report.verdict), _STYLES[report.verdict]),
         ("  " + phrases.one_line(report.run), "bold"),
         f"  {phrases.standing(report)}",
+        (f"  {counted(len(report.incidents), 'incident')}" if report.incidents else "", "yellow"),
     )
 
 

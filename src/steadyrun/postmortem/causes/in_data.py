@@ -107,8 +107,9 @@ def _unusual_sentence(look: Grounds) -> str:
     if raised := _raised(look):
         return f"The data of {_batch(look)} make the step raise {raised.removesuffix('.')}{_in_brackets(look)}."
     times = look.numbers.gradient_times
-    stands_out = times is not None and times >= _HARDLY
-    gradient = f", with a gradient norm {shown(times)} times the mean before" if stands_out else ""
+    gradient = ""
+    if times is not None and times >= _HARDLY:
+        gradient = f", with a gradient norm {shown(times)} times the mean before"
     return f"The data of {_batch(look)} caused it{_in_brackets(look)}{gradient}."
 
 

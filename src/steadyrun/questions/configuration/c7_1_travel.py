@@ -14,7 +14,7 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.optimizer_settings import groups, rescaled
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import longest, travel
-from steadyrun.text import fine_percent, shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -23,8 +23,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("only weights that start at random must move far, and this start is not known to be random")
     way, gone = travel(run), fallen(run, limit)
     measured = {"travel": way, "fallen": gone, "steps": steps}
-    words = f"all {steps:.0f} steps together moved the median block by {fine_percent(way)} of its size"
-    words = f"{words} (limit {fine_percent(limit['travel'])}); {fall_in_words(run, limit)}"
+    words = f"all {steps:.0f} steps together moved the median block by {percent(way)} of its size"
+    words = f"{words} (limit {percent(limit['travel'])}); {fall_in_words(run, limit)}"
     little = way >= limit["hardly"] and gone >= limit["fallen"]
     if way >= limit["travel"] or little or gone >= limit["solved"]:
         return Finding("far-enough", f"{words}.", measured)
@@ -38,7 +38,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     name, furthest = longest(run)
     if furthest >= max(limit["travel"], limit["apart"] * way):
         measured["furthest"] = furthest
-        message = f"{words}, while {name} moved by {fine_percent(furthest)} of its size"
+        message = f"{words}, while {name} moved by {percent(furthest)} of its size"
         return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
     return Finding("rate-too-low", f"learning rate {shown(rate)} at its peak: {words}.", measured)
@@ -54,8 +54,8 @@ def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
         return ""
     if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
         return ""
-    way = fine_percent(moved.measured["travel"])
-    return f"all steps together moved the median block by {way} of its size (limit {fine_percent(most)})"
+    way = percent(moved.measured["travel"])
+    return f"all steps together moved the median block by {way} of its size (limit {percent(most)})"
 
 
 def _peak(run: Signals) -> float:

@@ -14,7 +14,7 @@ from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.silent_units import died
 from steadyrun.signals.step_sizes import growth, largest_growth, typical_move
-from steadyrun.text import fine_percent, percent, shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -34,7 +34,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         "died": died(run),
     }
     facts = (
-        f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size, "
+        f"the median block moves by {percent(move)} per step and ends at {shown(times)} times its size, "
         f"the one that grew most at {shown(most)} times"
     )
     words = fall_in_words(run, limit)
@@ -46,7 +46,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
     if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
-        limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
+        limits = f"limits {percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
 

@@ -14,7 +14,7 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.optimizer_settings import GroupSettings, groups
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.step_sizes import moving, shrinking
-from steadyrun.text import fine_percent, shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -28,7 +28,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     kept = _kept(run, group)
     if not math.isnan(kept):
         measured["kept"] = kept
-    words = f"{words}; weights are at {fine_percent(left)} of their first size; {fall_in_words(run, limit)}"
+    words = f"{words}; weights are at {percent(left)} of their first size; {fall_in_words(run, limit)}"
     weaker = left < limit["left"] or kept < limit["kept"]
     stronger = share > limit["share"] and weaker and gone < limit["learned"]
     if stronger or (left < limit["collapsed"] and gone < limit["half"]):
@@ -53,7 +53,7 @@ def _per_step(run: Signals, group: GroupSettings) -> str:
     rates = run.maybe(f"lr/{group.number}")
     if rates is None:
         return "acts on every step"
-    return f"takes {fine_percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
+    return f"takes {percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
 
 
 def _share(run: Signals, group: GroupSettings) -> float:

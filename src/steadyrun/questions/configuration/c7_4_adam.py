@@ -14,7 +14,7 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.optimizer_settings import GroupSettings, groups
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import growth
-from steadyrun.text import fine_percent, shown
+from steadyrun.text import percent, shown
 
 _HOW = "call run.watch(model, optimizer) before training, with the probe `moments` on"
 
@@ -29,10 +29,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     judged(run, limit)
     gone, words = fallen(run, limit), fall_in_words(run, limit)
     share, epsilon = _smallest(run, adams)
-    facts = f"epsilon {shown(epsilon)} is {fine_percent(share)} of Adam's denominator on average"
+    facts = f"epsilon {shown(epsilon)} is {percent(share)} of Adam's denominator on average"
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
-        return Finding("epsilon", f"{facts} (limit {fine_percent(limit['epsilon'])}); {words}.", measured)
+        return Finding("epsilon", f"{facts} (limit {percent(limit['epsilon'])}); {words}.", measured)
     return Finding("in-range", f"{facts}; {words}.", measured)
 
 
