@@ -33,7 +33,7 @@ import json, re, sys, time
 from pathlib import Path
 import steadyrun
 start = time.perf_counter()
-report = steadyrun.check(sys.argv[1], all=True)
+report = steadyrun.check(sys.argv[1], everything=True)
 seconds = time.perf_counter() - start
 # Not getrusage, which counts what the parent process had when it forked.
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024

@@ -39,7 +39,7 @@ def main() -> int:
         for fault, dtype in RUNS:
             root = Path(folder) / f"{fault}-{dtype}"
             train_recorded(load_recipe(fault, dtype=dtype, device=given.device, steps=given.steps, seed=1), root)
-            report = steadyrun.check(root, all=True)
+            report = steadyrun.check(root, everything=True)
             leaf = report.leaf.question.code if report.leaf is not None else ""
             faults = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
             view = steadyrun.open_run(root)

@@ -31,7 +31,7 @@ def run_folders(paths: Iterable[Path]) -> list[Path]:
 
 def graded(folder: Path) -> tuple[str, list[str]]:
     """The verdict on a run, and its faults, suspects and notes."""
-    report = steadyrun.check(folder, all=True)
+    report = steadyrun.check(folder, everything=True)
     found = [asked for asked in report.walk.path if asked.answer.kind in GRADES]
     return steadyrun.check(folder).verdict, [f"{asked.question.code}:{asked.answer.outcome}" for asked in found]
 

@@ -1,4 +1,4 @@
-"""steadyrun records a training run and tells what went wrong with it.
+"""steadyrun records a training run, finds out why it went wrong, and shows what to change.
 
 with steadyrun.record("experiments/my-run", config=config) as run:
     run.watch(model, optimizer, scheduler=scheduler)
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, LogError, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
     from steadyrun.importers.import_log import import_log
     from steadyrun.panels.board import RunView, open_run
-    from steadyrun.panels.notebook import Dashboard, dashboard
+    from steadyrun.panels.notebook import ComparedRuns, Dashboard, compare, dashboard
     from steadyrun.postmortem.document_files import postmortem
     from steadyrun.postmortem.verification import verify
     from steadyrun.program.task import Task
@@ -52,6 +52,8 @@ _HOMES = {
     "check": "steadyrun.report.report",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
+    "compare": "steadyrun.panels.notebook",
+    "ComparedRuns": "steadyrun.panels.notebook",
     "postmortem": "steadyrun.postmortem.document_files",
     "verify": "steadyrun.postmortem.verification",
     "Task": "steadyrun.program.task",
@@ -79,6 +81,7 @@ _HOMES = {
 
 __all__ = [
     "Alerts",
+    "ComparedRuns",
     "Dashboard",
     "Dropped",
     "Event",
@@ -98,6 +101,7 @@ __all__ = [
     "Trial",
     "UsageError",
     "check",
+    "compare",
     "dashboard",
     "import_log",
     "open_run",

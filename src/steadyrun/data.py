@@ -1,11 +1,11 @@
-"""Batches in which no rare token comes twice.
+"""Stratified batches: no rare token occurs twice in a batch.
 
 from steadyrun.data import StratifiedBatchSampler
 
 sampler = StratifiedBatchSampler([dataset[i]["input_ids"] for i in range(len(dataset))], batch_size=8, seed=42)
 loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
 
-Needs numpy and nothing else.
+Needs only numpy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRIES = 3  # batches with room into which an exchange may move
 
 @dataclass(frozen=True)
 class Violation:
-    """A rare token that a batch of an epoch holds more than once."""
+    """Rare token that occurs more than once in a batch of an epoch."""
 
     batch: int
     token: int
@@ -38,19 +38,19 @@ class Violation:
 
 
 class StratifiedBatchSampler:
-    """Batches of example numbers, each example once per epoch, in which no rare token occurs twice.
+    """Batch sampler that spreads rare tokens: each example once per epoch, no rare token twice in a batch.
 
-    A token is rare when all examples together hold it fewer than `rare_below` times. `tokens` has the token ids of
-    every example: a list of lists or arrays, an array with a row per example, or a function of the example's number
-    (then `count` says how many there are). It is read once.
+    A token is rare if all examples together contain it fewer than `rare_below` times. `tokens` holds the token ids of
+    every example: a list of lists or arrays, an array with a row per example, or a function of the example's index
+    (then `count` is the number of examples). It is read once. `drop_last` leaves out an incomplete last batch.
 
-    Hand it to a torch `DataLoader` as `batch_sampler`. The order depends on `seed` and the epoch alone. Every pass over
-    the sampler is the next epoch; `set_epoch` says which one comes next, for a run that is resumed.
+    Give it to a torch `DataLoader` as `batch_sampler`. The order depends only on `seed` and the epoch. Every pass over
+    the sampler is the next epoch; `set_epoch` sets it for a resumed run.
 
-    Where it cannot be done (a token in more examples than there are batches, or twice in one) it comes as close as it
-    can: `violations` lists what is left of the epoch last begun, `message()` says it in a sentence. There are none
-    where each example has one rare token at most and no token more examples than there are full batches; and none where
-    no example shares rare tokens with more than half as many others as there are full batches.
+    If a perfect spread is impossible (a token in more examples than there are batches, or twice in one example) it
+    comes as close as it can: `violations` lists the exceptions of the current epoch, `message()` summarises them. There
+    are none if each example has at most one rare token and no token is in more examples than there are full batches, or
+    if no example shares rare tokens with more than half as many others as there are full batches.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class StratifiedBatchSampler:
         self._hardness, self._group = _hardness(self._rare)
 
     def __len__(self) -> int:
-        """The batches of an epoch."""
+        """Number of batches in an epoch."""
         return self._count // self.batch_size if self.drop_last else -(-self._count // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next pass gives, counted from 0."""
+        """Set the epoch of the next pass, counted from 0."""
         self._epoch = int(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -90,11 +90,11 @@ class StratifiedBatchSampler:
 
     @property
     def rare_tokens(self) -> list[int]:
-        """The token ids that count as rare."""
+        """Token ids that count as rare."""
         return sorted({token for tokens in self._rare for token in tokens})
 
     def message(self) -> str:
-        """What could not be kept apart in the epoch last begun; empty where everything was."""
+        """Summarise the rare tokens that could not be kept apart in the current epoch; empty if all were."""
         if not self.violations:
             return ""
         worst = sorted(self.violations, key=lambda violation: -violation.count)[:_SHOWN]
@@ -224,7 +224,7 @@ def _examples(tokens: Any, count: int | None) -> list[Ints]:
     """The token ids of every example as flat arrays."""
     if callable(tokens):
         if count is None:
-            raise UsageError("tokens is a function: say with count= how many examples there are")
+            raise UsageError("tokens is a function: give the number of examples as count=")
         examples: Any = (tokens(number) for number in range(count))
     elif count is not None and count != len(tokens):
         raise UsageError(f"count is {count}, and tokens has {len(tokens)} examples")

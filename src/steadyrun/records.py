@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Series:
-    """One recorded quantity: where a value is missing there is no point; NaN is a measured value."""
+    """One recorded quantity over steps, as numpy arrays.
+
+    A missing value has no point; NaN is a measured value. `times` are seconds since 1970.
+    """
 
     name: str
     steps: npt.NDArray[np.int64]
@@ -26,7 +29,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the event log."""
+    """One line of the event log; `fields` holds what depends on its `kind`."""
 
     kind: str
     step: int | None
@@ -37,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Something in a run directory that could not be read, and why."""
+    """Part of a run directory that could not be read, and the reason."""
 
     file: str
     reason: str
@@ -50,10 +53,10 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Found:
-    """A fault that the live monitor tells of.
+    """Finding of the live monitor: a fault, or with `grade` "suspect" a suspect.
 
-    `step` is the step it is about, `noticed` the one at which it was seen. Where `certain` is False, more training
-    may undo it: `check` will call it a fault only if it still stands at the end.
+    `step` is the step it is about, `noticed` the step at which it was found. If `certain` is False, more training may
+    undo it: `check` calls it a fault only if it still holds at the end.
     """
 
     code: str
@@ -68,12 +71,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Forward:
-    """Where `steadyrun.record(forward=…)` sends what is recorded, and how much of it.
+    """Trackers for `steadyrun.record(forward=…)`, and how much they get.
 
     `to` names trackers ("tensorboard", "wandb", "mlflow"; "tensorboard:folder", "wandb:project",
-    "mlflow:experiment"), or holds objects of your own with `scalars(step, values)` and `finding(event)`. Of the steps,
-    each `every`-th is sent; series that match a pattern in `leave_out` never are. When the run closes, a tracker
-    gets `wait` seconds for what is left.
+    "mlflow:experiment"), or holds objects of your own with `scalars(step, values)` and `finding(event)`. `every` is in
+    steps: 10 sends every tenth. Series that match a pattern in `leave_out` are never sent. When the run closes, a
+    tracker gets `wait` seconds for the rest.
     """
 
     to: str | object | Sequence[str | object]
@@ -84,12 +87,12 @@ class Forward:
 
 @dataclass(frozen=True)
 class Alerts:
-    """Whom `steadyrun.record(alert=…)` tells of faults, incidents and crashes, and how often.
+    """Recipients for `steadyrun.record(alert=…)`, and how often they get a message.
 
-    `to` holds addresses as apprise knows them ("slack://…", "mailto://…", "json://…"), or functions that take the
-    text. The first message goes out at once, the next after `every` seconds, with all that was held back meanwhile.
-    `warnings` sends what may pass as well, `on="suspect"` suspects as well. When the run closes, a service gets `wait`
-    seconds for what is left.
+    `to` holds apprise addresses ("slack://…", "mailto://…", "json://…"), or functions that take the text. `every` is in
+    seconds: the first message is sent at once, the next after that time, with everything found in between. `warnings`
+    includes findings that more training may undo, `on="suspect"` includes suspects. When the run closes, a service
+    gets `wait` seconds for the rest.
     """
 
     to: str | Callable[[str], object] | Sequence[str | Callable[[str], object]] = field(repr=False)

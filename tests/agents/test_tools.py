@@ -80,7 +80,7 @@ def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], N
 def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "good")
     record(tmp_path / "odd")
-    monkeypatch.setattr(run_tools, "last_word", lambda view, _: ("", "") if view.root.name == "good" else 1 // 0)
+    monkeypatch.setattr(run_tools, "last_word", lambda view, _: ("", "", "") if view.root.name == "good" else 1 // 0)
     found = {row["run"]: row["state"] for row in ask(tmp_path, "list_runs")["runs"]}
     assert found == {"good": "finished", "odd": "unreadable"}
 
@@ -148,7 +148,7 @@ def test_a_second_fault_comes_with_its_fix(tmp_path: Path) -> None:
     assert found["headline"]["code"] == "A1.1"
     (second,) = found["beside"]
     assert second["code"] == "A3.1"
-    assert second["fix"].startswith("Return the raw scores (logits)")
+    assert second["fix"].startswith("Return raw scores (logits)")
 
 
 def test_check_counts_the_thresholds_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

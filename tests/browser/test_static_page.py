@@ -34,7 +34,8 @@ def test_seven_panels_are_drawn_without_an_error_and_without_the_network(show: S
     assert tab.page.evaluate(drawn) == [True] * 7
     assert tab.said == []
     assert tab.outside == []
-    assert tab.page.locator("#verdict h1").inner_text().startswith("✗ fault: C5.1")
+    assert tab.page.locator("#verdict h1").inner_text().startswith("✗ fault: ")
+    assert "(C5.1) at step 0" in tab.page.locator("#verdict h1").inner_text()
 
 
 def test_nothing_overlaps_or_leaves_its_place(show: Show, bad_init: Path) -> None:

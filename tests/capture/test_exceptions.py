@@ -127,5 +127,5 @@ def test_a_replay_that_raises_where_the_run_did_not(tmp_path: Path) -> None:
         run.incident("look")
     result = steadyrun.replay(tmp_path / "run", lambda: task_with(loss_fn))
     assert result.proof.verdict == "not-reproducible"
-    assert "without its methods" in result.proof.differences[0].message
+    assert "but not their methods" in result.proof.differences[0].message
     assert result.culprit is None

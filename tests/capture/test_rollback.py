@@ -276,7 +276,7 @@ def tutor(path: Path, bad: set[int], steps: int = 400) -> steadyrun.Report:
             run.step(loss, batch=batch)
             if (step + 1) % 100 == 0:
                 run.val(recipe.loss(state.model, data.val_batch()).detach(), batches=[data.val_batch()])
-    return steadyrun.check(path, all=True)
+    return steadyrun.check(path, everything=True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def test_the_page_is_written_into_the_run_directory() -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "bad-init/dashboard.html\n", "")
     text = Path("bad-init/dashboard.html").read_text("utf-8")
     assert text.count('<article class="panel') == 7
-    assert "✗ fault: C5.1 initial weights" in text.replace('<span class="symbol">✗</span>', "✗")
+    assert re.search(r"✗</span> fault: [^<]+ \(C5\.1\)", text)
     assert len(text) < 8_000_000
 
 
@@ -44,7 +45,7 @@ def test_out_and_one_panel() -> None:
     assert (result.exit_code, result.stdout) == (0, "three.html\n")
     text = Path("three.html").read_text("utf-8")
     assert text.count('<article class="panel') == 1
-    assert "Are the gradients well-behaved?" in text
+    assert "Are the gradients stable?" in text
 
 
 def test_an_image() -> None:
@@ -66,7 +67,7 @@ def test_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or len(opened) == 1)
     assert dashboard("bad-init", "--open").stderr == ""
     assert opened == [(tmp_path / "bad-init" / "dashboard.html").as_uri()]
-    assert "no browser could be started" in dashboard("bad-init", "--open").stderr
+    assert "could not start a browser" in dashboard("bad-init", "--open").stderr
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,8 @@ assert not {"plotly", "matplotlib", "jinja2", "tsdownsample"} & set(sys.modules)
         (".", "is not a file"),
         ("pipe", "is not a file"),
         ("none/there.html", "the folder of --out none/there.html does not exist"),
-        ("bad-init/manifest.json", "is a file of the run itself"),
-        ("bad-init/metrics/page.html", "is a file of the run itself"),
+        ("bad-init/manifest.json", "belongs to the run itself"),
+        ("bad-init/metrics/page.html", "belongs to the run itself"),
     ],
 )
 def test_nothing_but_a_file_of_its_own_is_replaced(where: str, problem: str) -> None:

@@ -125,9 +125,9 @@ def test_force_does_not_follow_a_link() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        (["sabotage"], "unknown fault 'sabotage'; known: healthy, bad-init", "steadyrun demo --list"),
+        (["sabotage"], "unknown fault 'sabotage'; choose one of: healthy, bad-init", "steadyrun demo --list"),
         (["--steps", "0"], "steps must be at least 1, got 0", "steadyrun demo --help"),
-        (["--seed", "-1"], "seed must lie in", "steadyrun demo --help"),
+        (["--seed", "-1"], "seed must be between", "steadyrun demo --help"),
         (["--out", "file"], "cannot create file", "--out"),
         (["--out", "file/below"], "cannot create file/below", "--out"),
     ],
@@ -169,8 +169,8 @@ def test_list_goes_to_stdout() -> None:
 def test_list_has_columns_for_name_leaf_and_summary() -> None:
     lines = demo("--list").stdout.splitlines()
     rows = [re.split(r" {2,}", line) for line in lines]
-    assert ["healthy", "-", "the reference run: nothing is wrong"] in rows
-    assert ["bad-init", "C5.1", "weights initialised 100 times too wide"] in rows
+    assert ["healthy", "-", "the healthy reference run"] in rows
+    assert ["bad-init", "C5.1", "initial weights are 100 times too large"] in rows
     assert all(len(row) == 3 for row in rows)
     assert len({line.index(summary) for line, (_, _, summary) in zip(lines, rows, strict=True)}) == 1
 

@@ -91,7 +91,7 @@ def test_a_pipe_gets_a_line_per_change_and_the_tree_at_the_end(start: Any) -> No
     told, _ = follow(start).communicate(timeout=PATIENCE)
     lines = told.splitlines()
     assert lines[0].startswith(("step ", "no steps: "))
-    assert any(": ✓ C1.1 initial loss, pass: loss 6.2 at step 0" in line for line in lines)
+    assert any(": ✓ C1.1 initial loss, pass: The loss at step 0 is 6.2" in line for line in lines)
     assert any(line.endswith("  run  finished, last step 59") for line in lines)
     assert "\x1b" not in told
 
@@ -168,4 +168,4 @@ def test_the_manifest_lost_means_no_end_is_seen(start: Any) -> None:
     follower = follow(start, "--json")
     assert next_report(follower)["state"] == "unknown"
     assert follower.stderr is not None
-    assert "its end will not be seen" in follower.stderr.readline()
+    assert "the end of the run will go unnoticed" in follower.stderr.readline()

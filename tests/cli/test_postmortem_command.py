@@ -64,7 +64,7 @@ def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     run = run_of("log-of-zero")
     _, before = written(run)
     assert not before["root_cause"]["known"]
-    assert before["lesson"].startswith("No lesson is written: the cause is not proved.")
+    assert before["lesson"].startswith("No lesson yet: the cause is not proved.")
     assert not (run.parent / "lessons.md").exists()
     assert typed("replay", run, "--no-experiments").exit_code == 0
     assert written(run)[1]["root_cause"]["by"] == "replay"
@@ -74,7 +74,7 @@ def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     assert after["root_cause"]["cause"] == "model-numerics"
     assert "objectives.py" in after["remediation"][0]["change"]
     assert any("checkpoint.safetensors" in each["change"] for each in after["remediation"])
-    assert "was destroyed" in path.read_text() or "is destroyed" in path.read_text()
+    assert "becomes non-finite" in path.read_text()
     lessons = (run.parent / "lessons.md").read_text()
     assert sum(line.startswith("- ") for line in lessons.splitlines()) == 1
 
@@ -147,7 +147,7 @@ def test_nothing_to_write_about(tmp_path: Path, tutor_run: TutorRun) -> None:
     path, document = written(run, "--step", 200)
     assert document["incident"]["kind"] == "chosen"
     assert not document["root_cause"]["known"]
-    assert "cannot tell it from a repaired one" in path.read_text()
+    assert "cannot recognise a fixed run" in path.read_text()
     assert typed("postmortem", run, "--step", 9999).exit_code == 2
     assert typed("postmortem", tmp_path / "nowhere").exit_code == 2
 
@@ -215,7 +215,7 @@ def test_nothing_is_written_where_a_link_leads(tmp_path: Path, link: str) -> Non
     target.symlink_to(tmp_path / "outside")
     result = typed("postmortem", tmp_path / "run", "--step", 5, "--no-lesson", "--no-picture")
     assert result.exit_code == 2
-    assert "is a link, or holds one" in result.stderr
+    assert "is a symbolic link, or contains one" in result.stderr
     assert list((tmp_path / "outside").iterdir()) == []
     elsewhere = typed("postmortem", tmp_path / "run", "--step", 5, "--no-lesson", "--no-picture", "--out", tmp_path)
     assert elsewhere.exit_code == 0, elsewhere.stderr

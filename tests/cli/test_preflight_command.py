@@ -111,7 +111,7 @@ def test_the_config_from_a_file() -> None:
     Path("config.json").write_text('{"classes": 3}')
     result = preflight("program.py:task", "--config", "config.json", "--only", "P1.2")
     assert result.exit_code == 1
-    assert "label 4 among scores for 3 classes" in result.stdout
+    assert "has label 4, the model scores 3 classes" in result.stdout
 
 
 def test_json_junit_and_markdown() -> None:
@@ -156,10 +156,10 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:nothing"], "must return a steadyrun.Task, not NoneType"),
         (["program.py:no_batches"], "gives no batches"),
         (["program.py:empty"], "not empty"),
-        (["program.py:yields_nothing"], "the loader of batches gives none"),
+        (["program.py:yields_nothing"], "the loader of batches is empty"),
         (["program.py:unreadable"], "reading batches raised ZeroDivisionError"),
         (["program.py:lazy"], "lazy parameters"),
-        (["program.py:vector"], "loss_fn must return one number"),
+        (["program.py:vector"], "loss_fn must return a scalar tensor"),
         (["program.py:task", "--only", "P9.9"], "there is no probe 'P9.9'"),
         (["program.py:task", "--set", "P3.3.bond=1"], "there is no threshold 'P3.3.bond'; did you mean C1.1.band"),
         (["program.py:task", "--set", "P3.3.band"], "is not NAME=NUMBER"),
@@ -236,7 +236,7 @@ def test_a_script_with_a_command_line_of_its_own(kind: str, says: str) -> None:
     assert "pass its arguments after --" in result.stderr
     result = preflight(f"{kind}_script.py:task", "--only", "P1.2", "--", "--classes", "3")
     assert result.exit_code == 1, result.output
-    assert "label 4 among scores for 3 classes" in result.stdout
+    assert "has label 4, the model scores 3 classes" in result.stdout
     assert result.stdout.rstrip().endswith(f"preflight {kind}_script.py:task --only P1.2 -- --classes 3")
     assert sys.argv == before
 

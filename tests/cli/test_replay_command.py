@@ -28,7 +28,7 @@ def run(tmp_path: Path, tutor_run: Callable[..., steadyrun.RunView]) -> Path:
 def test_the_story_for_a_person(run: Path) -> None:
     result = replay(run)
     assert result.exit_code == 0
-    assert "bit-equal to the recorded ones" in result.stdout
+    assert "bit-equal to the recording" in result.stdout
     assert "Culprit: " in result.stdout
     assert "Fix: " in result.stdout
     assert "Measurements of every step: " in result.stdout
@@ -67,7 +67,7 @@ def test_the_list(run: Path) -> None:
 def test_export(run: Path, tmp_path: Path) -> None:
     result = replay(run, "--export", tmp_path / "repro")
     assert result.exit_code == 0, result.stderr
-    assert "checked in a fresh process" in result.stderr
+    assert "verified in a fresh process" in result.stderr
     assert (tmp_path / "repro/repro.py").is_file()
 
 
@@ -212,7 +212,7 @@ def test_a_script_that_rejects_its_command_line(script: str, words: list[str], p
 
 
 def test_arguments_without_a_factory_and_a_second_run_are_refused(script: str) -> None:
-    assert "--factory is not given" in replay("mine", "--", "--width", "5").stderr
+    assert "add --factory FILE.py:FUNCTION" in replay("mine", "--", "--width", "5").stderr
     result = replay("mine", "other", "--factory", script)
     assert result.exit_code == 2
     assert "unexpected extra argument" in result.stderr

@@ -20,7 +20,7 @@ def run(*words: str) -> Result:
 def test_the_whole_story_of_a_fault() -> None:
     result = run("demo", "log-of-zero", "--steps", "120")
     assert result.exit_code == 0, result.stderr
-    for words in ("The walk: fault", "bit-equal", "Culprit: ", "Verdict: model", "post-mortem  ", "dashboard    "):
+    for words in ("Check: fault", "bit-equal", "Culprit: ", "Verdict: model", "post-mortem  ", "dashboard    "):
         assert words in result.stdout
     (document,) = Path("experiments/log-of-zero/postmortems").glob("*.md")
     assert "## 4. Root cause" in document.read_text()
@@ -39,7 +39,7 @@ def test_a_healthy_run_has_no_post_mortem() -> None:
 def test_training_alone() -> None:
     result = run("demo", "--steps", "20", "--train-only")
     assert result.exit_code == 0
-    assert "The walk" not in result.stdout
+    assert "Check:" not in result.stdout
     assert not Path("experiments/healthy/dashboard.html").exists()
 
 

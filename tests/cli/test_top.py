@@ -92,7 +92,7 @@ def test_a_fault_says_its_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     record(tmp_path / "run", steps=30, first_loss=90.0)
     with only(few_questions()):
         told = once(tmp_path / "run", monkeypatch)
-    assert "✗ fault: C1.1 first loss at step 0" in told
+    assert "(C1.1) at step 0" in told
     assert "fix: Mend it." in told
     assert "✗ 2 learning rate" in told
 

@@ -133,7 +133,7 @@ def test_nothing_at_all() -> None:
     [
         (([[1]], 0), "batch_size must be"),
         (([[0.5]], 1), "example 0 must hold token ids"),
-        ((lambda number: [number], 1), "say with count="),
+        ((lambda number: [number], 1), "number of examples as count="),
     ],
 )
 def test_wrong_use_is_refused(arguments: tuple[object, int], words: str) -> None:

@@ -275,7 +275,7 @@ def test_dead_units_behind_a_function(bias: float, answer: str, tmp_path: Path) 
             optimizer.step()
             optimizer.zero_grad()
             run.step(loss, batch=(pictures, labels))
-    report = steadyrun.check(tmp_path / "run", all=True)
+    report = steadyrun.check(tmp_path / "run", everything=True)
     assert found(report, "S6.1") == answer, str(report)
     assert (report.verdict == "healthy") is (answer == "pass"), str(report)
 

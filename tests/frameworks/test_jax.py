@@ -140,6 +140,20 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
     assert headline.question.code.startswith("D1")
 
 
+def test_options_are_those_of_a_loop_in_torch(tmp_path: Path) -> None:
+    with pytest.raises(steadyrun.UsageError, match="on_suspect must be a function"):
+        record(tmp_path / "bad", on_suspect=3)  # type: ignore[arg-type]
+    with record(tmp_path / "run") as run:
+        for step in range(3):
+            run.step(1.0, class_losses={"rare": 2.0}, step=2 * step)
+        run.val(1.5, class_losses={"rare": 2.5}, step=2, accuracy=0.5)
+    view = steadyrun.open_run(tmp_path / "run")
+    assert view.series("class_loss/rare").steps.tolist() == [0, 2, 4]
+    (validation,) = view.events("validation")
+    assert validation.step == 2
+    assert validation.fields["values"] == {"val_loss": 1.5, "accuracy": 0.5, "val_class_loss/rare": 2.5}
+
+
 def test_a_schedule_that_was_not_given_to_the_optimizer_is_caught(tmp_path: Path) -> None:
     _, schedule = adamw()
     optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=1e-2)

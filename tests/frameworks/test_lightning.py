@@ -328,6 +328,16 @@ def test_callback_and_logger_keep_one_run(tmp_path: Path) -> None:
     assert losses.steps.tolist() == list(range(60))
 
 
+def test_the_logger_takes_a_config(tmp_path: Path) -> None:
+    logger = SteadyrunLogger(tmp_path / "run", config={"num_classes": 4}, every=7)
+    logger.log_metrics({"train_loss": 1.0}, 0)
+    logger.finalize("success")
+    manifest = steadyrun.open_run(tmp_path / "run").manifest
+    assert (manifest["config"]["num_classes"], manifest["config"]["framework"]) == (4, "lightning")
+    with pytest.raises(steadyrun.UsageError, match="clip must be a number"):
+        SteadyrunLogger(tmp_path / "run", config={"clip": "1"})
+
+
 def test_the_logger_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
     monitor = lightning.callbacks.LearningRateMonitor("step")

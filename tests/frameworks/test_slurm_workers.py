@@ -114,6 +114,6 @@ def test_leaving_early_cancels_slurm_jobs(slurm: Path, scratch: Path, fifo: Path
 
 def test_no_slurm_on_this_machine(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="there is no Slurm here"), open_crew("slurm"):
+    with pytest.raises(UsageError, match="Slurm is not available here"), open_crew("slurm"):
         pass
     assert [*scratch.iterdir()] == []

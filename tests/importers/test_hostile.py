@@ -92,7 +92,7 @@ def test_any_bytes_in_any_format(tmp_path_factory: pytest.TempPathFactory, held:
     path = tmp_path_factory.mktemp("bytes") / "a.log"
     path.write_bytes(held)
     with pytest.raises(LogError):
-        steadyrun.import_log(path, path.with_name("run"), format=form)
+        steadyrun.import_log(path, path.with_name("run"), log_format=form)
     assert not path.with_name("run").exists()
 
 
@@ -278,7 +278,7 @@ def test_the_file_of_another_format(form: str, tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(held)
         try:
-            steadyrun.import_log(path, tmp_path / f"{name}-run", format=form)
+            steadyrun.import_log(path, tmp_path / f"{name}-run", log_format=form)
         except LogError as problem:
             assert str(path) in str(problem) or "golden values begin" in str(problem)
             assert "--formats" in str(problem)

@@ -148,7 +148,7 @@ def test_players_keep_their_names(tmp_path: Path) -> None:
     assert sorted(run.names()) == ["loss_D", "loss_G"]
     assert run.manifest["imported"]["losses"] == ["loss_G", "loss_D"]
     assert "losses of players against each other" in looked(path).odd[0]
-    given = steadyrun.import_log(path, tmp_path / "mapped", map={"loss": "loss_G"})
+    given = steadyrun.import_log(path, tmp_path / "mapped", mapping={"loss": "loss_G"})
     assert given.series("loss").values[0] == 1.0
 
 

@@ -43,7 +43,7 @@ FAULTS = [
     ("llmc-hector-nan-from-step0/gpt2_train.11679031_nan16k.log", "D1.3", "loss-first", 1),
 ]
 NOTES = [
-    ("bigscience-13b-spike/tr1-13B.megatron.log", "D2.1", 29060, "7.344 at step 29050", "from 6.554e+04 to 4096"),
+    ("bigscience-13b-spike/tr1-13B.megatron.log", "D2.1", 29060, "7.34 at step 29050", "from 65,536 to 4,096"),
     (
         "bloom176b-first-spike/tr11-176B-ml.megatron.log",
         "D2.1",
@@ -51,12 +51,24 @@ NOTES = [
         "0.947 at step 31215",
         "4 steps before the loss",
     ),
-    ("deepspeed-chat-rm-opt350m/opt-350m_globalBatchSize-64.log", "D3.2", None, "8 at its lowest", "1.1% of the steps"),
-    ("hf-eagle-star-gradspike/trainer_state.json", "C3.2", 22360, "82.41", "the loss is 4.281 there"),
-    ("lightning-aos-valspike/version_2_metrics.csv", "C4.2", 8828, "0.004071", "times its neighbours"),
-    ("lightning-pinn-plateau/version_25_metrics.csv", "S1.5", 849, "0.0% less in the second half", "gained nothing"),
-    ("lightning-pinn-spike/version_18_metrics.csv", "D2.1", 16149, "125.8", "step 16149"),
-    ("parameter-golf-baseline/train.log", "S1.2", 2, "16.88 at step 2", "by step 4"),
+    (
+        "deepspeed-chat-rm-opt350m/opt-350m_globalBatchSize-64.log",
+        "D3.2",
+        None,
+        "8 at its lowest",
+        "1.09% of the steps",
+    ),
+    ("hf-eagle-star-gradspike/trainer_state.json", "C3.2", 22360, "82.4", "the loss is 4.28, before it 4.42"),
+    ("lightning-aos-valspike/version_2_metrics.csv", "C4.2", 8828, "0.00407", "times the validations before and after"),
+    (
+        "lightning-pinn-plateau/version_25_metrics.csv",
+        "S1.5",
+        849,
+        "flat since step 849",
+        "a fall of 1% in the second half",
+    ),
+    ("lightning-pinn-spike/version_18_metrics.csv", "D2.1", 16149, "126", "step 16149"),
+    ("parameter-golf-baseline/train.log", "S1.2", 2, "16.9 at step 2", "again at step 4"),
 ]
 
 
@@ -106,4 +118,4 @@ def test_what_was_odd_is_noted(check, log: str, code: str, step: int | None, num
 
 def test_nan_before_the_first_step_is_said(check) -> None:  # type: ignore[no-untyped-def]
     message = check("llmc-hector-nan-from-step0/gpt2_train.11672255_nan900.log").leaf.answer.message
-    assert "the validation loss was not finite at step 0 already" in message
+    assert "the validation loss was already not finite at step 0" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,20 @@ QUICK = (
     "/api/runs",
     "/api/run/a/data",
     "/api/run/a/panel/1?from=0&to=1",
+    "/api/run/a/postmortem/7",
     "/api/compare?run=a&run=b",
     "/api/compare/panel/1?run=a&run=b&from=0&to=1",
 )
 ENDLESS = ("/api/runs/events", "/api/run/a/events")
+
+
+def keep_incident(run: Path, step: int) -> None:
+    """An incident as capture leaves it, and its post-mortem."""
+    folder = run / "incidents" / f"step-{step:07d}"
+    folder.mkdir(parents=True)
+    (folder / "incident.json").write_text(json.dumps({"kind": "spike", "why": "the loss jumped", "step": step}))
+    (run / "postmortems").mkdir()
+    (run / "postmortems" / f"{folder.name}.md").write_text("# what happened\n")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with steadyrun.record(root / name) as run:
             for step in range(30):
                 run.log(loss=3.0 - 0.01 * step)
+        keep_incident(root / name, 7)
     return root
 
 
@@ -56,7 +68,7 @@ def test_the_lists_above_are_all_routes(root: Path) -> None:
     assert isinstance(app._app, Starlette)
     paths = {route.path for route in app._app.routes}  # type: ignore[attr-defined]
     asked = {path.partition("?")[0] for path in QUICK + ENDLESS}
-    for name, example in (("{run:anypath}", "a"), ("{number:int}", "1"), ("{name}", "live.js")):
+    for name, example in (("{run:anypath}", "a"), ("{number:int}", "1"), ("{step:int}", "7"), ("{name}", "live.js")):
         paths = {path.replace(name, example) for path in paths}
     assert paths == asked
 
@@ -142,3 +154,11 @@ def test_no_websockets(root: Path) -> None:
 
     with client(root) as browser, pytest.raises(WebSocketDisconnect), browser.websocket_connect("/api/runs/events"):
         pass
+
+
+def test_a_post_mortem_is_served_as_text_and_only_by_its_step(root: Path) -> None:
+    with client(root) as browser:
+        assert browser.get("/api/run/a/postmortem/7").text == "# what happened\n"
+        missing = browser.get("/api/run/a/postmortem/8")
+        assert missing.status_code == 404
+        assert "steadyrun postmortem" in missing.text

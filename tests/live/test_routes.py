@@ -45,7 +45,7 @@ def test_the_run_page_says_what_the_static_page_says(browser: TestClient, root: 
     assert fragment("verdict", board) in page
     assert all(html.escape(panel.title) in page for panel in board.panels)
     assert "<script>" not in page
-    assert page.count("<script src=") == 3
+    assert page.count("<script src=") == 4
 
 
 def test_the_data_is_that_of_the_static_page(browser: TestClient, root: Path) -> None:
@@ -102,7 +102,7 @@ def test_comparing(browser: TestClient) -> None:
     data = browser.get("/api/compare?run=a&run=b").json()
     assert data["ended"] is True
     names = {panel["number"]: [trace["name"] for trace in panel["figure"]["data"]] for panel in data["panels"]}
-    lines = {1: "train", 2: "as used", 3: "gradient norm"}
+    lines = {1: "train", 2: "recorded", 3: "gradient norm"}
     assert names == {number: [f"a: {line}", f"b: {line}"] for number, line in lines.items()}
     colours = [trace["line"]["color"] for trace in data["panels"][0]["figure"]["data"]]
     assert len(set(colours)) == 2

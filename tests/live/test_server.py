@@ -151,7 +151,10 @@ def test_ctrl_c_ends_it_quietly_though_it_is_read(tmp_path: Path) -> None:
         assert server.process.returncode == 130
         for reader in readers:
             reader.close()
-        assert messages.splitlines() == [f"serving the runs under {tmp_path}; Ctrl-C ends it", "stopped with Ctrl-C"]
+        assert messages.splitlines() == [
+            f"serving the runs under {tmp_path}; press Ctrl-C to stop",
+            "stopped with Ctrl-C",
+        ]
 
 
 def serve(*arguments: str) -> tuple[int, str]:

@@ -29,7 +29,7 @@ def recorded(path: Path, *names: str) -> Path:
 @pytest.mark.parametrize("names", [(), ("short", "long")])
 def test_other_runs_hear_nothing_of_verb_forms(tmp_path: Path, names: tuple[str, ...]) -> None:
     folder = recorded(tmp_path / "run", *names)
-    report = steadyrun.check(folder, all=True)
+    report = steadyrun.check(folder, everything=True)
     text = "\n".join([str(report), markdown(report), report._repr_html_()])
     assert not WORDS.search(text)
     board = board_of(folder)
@@ -47,7 +47,7 @@ def test_other_runs_hear_nothing_of_verb_forms(tmp_path: Path, names: tuple[str,
 def test_a_run_about_them_is_asked(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "run", "regular", "irregular")
     board = board_of(folder)
-    assert "memorising individual forms" in board.panels[6].title
+    assert "memorise individual forms" in board.panels[6].title
     assert "Irregular forms" in board.reading[-1].asks
     signals = Signals(Synthetic(**{f"class_loss/{name}": FALLING * 10 for name in ("regular", "irregular")}))
     asked = {a.question.code: a.answer.kind for a in walk(QUESTIONS, signals, {}, go_on=True).path}

@@ -103,11 +103,11 @@ def test_ninety_six_layers_stay_readable() -> None:
     assert len(front) == NAMED
     assert {"blocks.0", "blocks.95"} <= set(front)
     assert len(spectral.lines) == MOST
-    assert spectral.aside == "150 of 384 lines are drawn, the most telling among them."
+    assert spectral.aside == "150 of 384 lines are drawn, including the most unusual ones."
     assert "blocks.95.d" in [line.name for line in spectral.lines if line.role == "main"]
     assert [entry.name for entry in drawing.legend(activations)][-2:] == [
         "90 more",
-        "residual blocks within 3x of each other",
+        "residual blocks within 3 times of each other",
     ]
     drawn_everywhere(made)
 
@@ -125,9 +125,9 @@ def test_blocks_come_in_the_order_of_the_forward_pass() -> None:
 
 def test_groups_with_one_rate_are_one_line() -> None:
     alike = {"lr/0": [0.1, 0.2], "lr/1": [0.1, 0.2]}
-    assert [line.name for line in board(**alike).panels[1].lines] == ["as used"]
+    assert [line.name for line in board(**alike).panels[1].lines] == ["recorded"]
     lines = board(**alike, **{"lr/2": [0.2, 0.4]}).panels[1].lines
-    assert [line.name for line in lines] == ["as used, group 0, 1", "as used, group 2"]
+    assert [line.name for line in lines] == ["recorded, group 0, 1", "recorded, group 2"]
 
 
 def test_the_band_holds_blocks_exactly_where_they_are_within_three_times() -> None:

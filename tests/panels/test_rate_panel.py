@@ -61,7 +61,7 @@ def planned(path: Path) -> list[Line]:
 
 
 def used(path: Path) -> Line:
-    return next(line for line in panel(path).lines if line.name == "as used")
+    return next(line for line in panel(path).lines if line.name == "recorded")
 
 
 class Uncounted:
@@ -92,12 +92,12 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
 def test_the_planned_curve_is_that_of_the_steps(maker: str, every: int, after: bool, tmp_path: Path) -> None:
     train(tmp_path, MAKERS[maker], every, after=after)
     [line] = planned(tmp_path)
-    assert line.name == "as the scheduler planned"
+    assert line.name == "planned by the scheduler"
     assert np.array_equal(line.steps, used(tmp_path).steps)
     assert line.values == pytest.approx(used(tmp_path).values, abs=CLOSE)
     assert len(np.unique(line.values)) > 1
     if panel(tmp_path).trouble == "none":
-        assert panel(tmp_path).caption.endswith(": as the scheduler planned.")
+        assert panel(tmp_path).caption.endswith(", as planned by the scheduler.")
 
 
 def test_a_rate_that_something_else_sets_is_not_the_planned_one(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_twelve_are_drawn_and_the_rest_is_listed() -> None:
     ("verdict", "begins"),
     [
         ("clear", "The trial found nothing wrong. "),
-        ("improvement", "The trial found nothing wrong, and one change is better. "),
+        ("improvement", "The trial found nothing wrong, but one change is better. "),
         ("undecided", "The trial is undecided. "),
         ("whatever", "The trial is undecided. "),
     ],

@@ -25,12 +25,12 @@ class Expected:
 
 
 EXPECTED = {
-    "nan-picture": Expected("unusual-batch", "not finite", "torch.isfinite(each['image'])", "check torch.isfinite"),
+    "nan-picture": Expected("unusual-batch", "non-finite", "torch.isfinite(each['image'])", "check torch.isfinite"),
     "log-of-zero": Expected("model-numerics", "safe", "log_softmax", "`x.log() -> x.clamp_min(1e-12).log()"),
     "rate-too-high": Expected("learning-rate", "Lower the peak", "lr_max: 2 -> 0.667", "A learning rate of 2"),
     "exp-overflow": Expected("model-numerics", "clamp", "x.clamp(max=80).exp()", "x.clamp(max=80).exp()"),
     "label-out-of-range": Expected(
-        "walk-fault", "Count the classes", "labels from 0 to classes - 1", "Label 3 among 3"
+        "walk-fault", "Number the classes", "labels from 0 to classes - 1", "Label 3 is not among 3"
     ),
     "sqrt-at-zero": Expected("model-numerics", "epsilon", "(x + 1e-12).sqrt()", "(x + 1e-12).sqrt()"),
 }

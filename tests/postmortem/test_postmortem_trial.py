@@ -72,7 +72,7 @@ def test_a_long_table_ends(tmp_path: Path) -> None:
     rows = [row(f"change {place}", f"change {place}", place / 40) for place in range(30)]
     text = markdown(with_trial(tmp_path, kept(rows=rows)), "step.json", None)
     assert text.count("| change ") == 13  # with the heads of the columns
-    assert "And 18 more changes, which bring less." in text
+    assert "And 18 more changes with smaller effects." in text
 
 
 def test_what_a_replay_proved_of_the_incident_comes_first(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_trial_without_a_fault_proves_nothing(tmp_path: Path, verdict: str) ->
     assert not document.root.known
     assert "trial-fault" not in {hypothesis.cause.key for hypothesis in document.hypotheses}
     assert document.root.would_decide[0] == "the trial is undecided: 8 seeds would show it"
-    assert "speaks for no cause" in markdown(document, "step.json", None)
+    assert "does not point to a cause" in markdown(document, "step.json", None)
 
 
 def suspecting(run: Path, code: str, outcome: str, content: dict[str, Any]) -> Document:

@@ -92,10 +92,10 @@ def test_expectations(expected: dict[str, Any], run: dict[str, Any], verdict: st
 
 def test_what_cannot_arise_says_so() -> None:
     run = examined(Synthetic(loss=[1.0, 2.0]))
-    for code, why in (("D1.3", "nothing that was recorded is non-finite"), ("R1.1", "nothing to replay")):
+    for code, why in (("D1.3", "all recorded values are finite"), ("R1.1", "nothing to replay")):
         checked = hold({"kind": "question_passes", "code": code, "was": "x"}, *run)
-        assert checked.measured == "does not arise"
-        assert "cannot arise in the new run" in checked.why
+        assert checked.measured == "not applicable"
+        assert "does not apply to the new run" in checked.why
         assert why in checked.why
 
 
@@ -143,11 +143,11 @@ def test_one_failure_outweighs_what_cannot_be_told() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot be read"),
-        ("[]", "no post-mortem"),
-        ("{}", "no post-mortem"),
-        ({"verification": {"expectations": []}}, "no post-mortem"),
-        ({"verification": {"expectations": [{"kind": "magic"}]}}, "does not know"),
+        ("{", "cannot read"),
+        ("[]", "not a post-mortem"),
+        ("{}", "not a post-mortem"),
+        ({"verification": {"expectations": []}}, "not a post-mortem"),
+        ({"verification": {"expectations": [{"kind": "magic"}]}}, "does not support"),
         ({"verification": {"expectations": [{"kind": "loss_at_most", "step": 1}]}}, "needs a number 'limit'"),
         ({"verification": {"expectations": [{"kind": "loss_at_most", "step": 1, "limit": "nan"}]}}, "'limit'"),
         ({"verification": {"expectations": [{"kind": "finite", "until": 3}]}}, "needs 'series'"),

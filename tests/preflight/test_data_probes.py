@@ -61,17 +61,16 @@ def test_an_id_without_a_row(index: int, bad: int) -> None:
     probe_answer = answer(task(TinyGPT(), scores, batches), "P1.1")
     assert probe_answer.outcome == "beyond-the-table"
     assert (
-        f"batch {index} (batch[0]): id {bad} is looked up in tokens.weight, which has {VOCAB} rows"
-        in probe_answer.message
+        f"Batch {index} (batch[0]) looks up id {bad} in tokens.weight, which has {VOCAB} rows" in probe_answer.message
     )
-    assert "1 of 96 ids" in probe_answer.message
+    assert "Ids without a row: 1 of 96." in probe_answer.message
 
 
 def test_a_text_longer_than_the_table_of_positions() -> None:
     batches = [*shifted(), *((t[:, :-1], t[:, 1:]) for t in texts(1, width=66))]
     probe_answer = answer(task(TinyGPT(), scores, batches), "P1.1")
     assert probe_answer.outcome == "beyond-the-table"
-    assert "batch 6: id 64 is looked up in positions.weight, which has 64 rows" in probe_answer.message
+    assert "Batch 6 looks up id 64 in positions.weight, which has 64 rows" in probe_answer.message
 
 
 def test_a_bad_batch_does_not_hide_the_rest() -> None:
@@ -107,7 +106,7 @@ def test_a_label_that_is_no_class(index: int, bad: int) -> None:
     batches[index][1][5] = bad
     probe_answer = answer(task(mlp(), classify, batches), "P1.2")
     assert probe_answer.outcome == "no-such-class"
-    assert f"batch {index}: label {bad} among scores for 4 classes" in probe_answer.message
+    assert f"Batch {index} has label {bad}, the model scores 4 classes" in probe_answer.message
 
 
 @pytest.mark.parametrize("index", [0, 2])
@@ -116,7 +115,7 @@ def test_a_batch_without_a_label_that_counts(index: int) -> None:
     batches[index] = (batches[index][0], torch.full_like(batches[index][1], -100))
     probe_answer = answer(task(TinyGPT(), scores, batches), "A3.7")
     assert probe_answer.outcome == "nothing-to-learn"
-    assert f"batch {index}: all 96 labels are -100" in probe_answer.message
+    assert f"All 96 labels of batch {index} are -100" in probe_answer.message
 
 
 def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
@@ -144,7 +143,7 @@ def test_labels_that_are_all_alike_are_a_note() -> None:
 def test_no_shift(config: dict[str, Any]) -> None:
     probe_answer = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "A3.3")
     assert probe_answer.outcome == "not-shifted"
-    assert "100.0% are the token at the same place" in probe_answer.message
+    assert "100% are the same token as the input" in probe_answer.message
 
 
 def test_no_shift_in_a_recurrent_model() -> None:
@@ -163,7 +162,7 @@ def test_shifted_twice() -> None:
     made = task(Shifting(TinyGPT()), lambda model, batch: model(**batch).loss, batches)
     probe_answer = answer(made, "A3.3")
     assert probe_answer.outcome == "shifted-twice"
-    assert "100.0% the one after the next" in probe_answer.message
+    assert "100% the one after the next" in probe_answer.message
 
 
 def test_runs_of_one_token_prove_no_shift() -> None:
@@ -186,7 +185,7 @@ def test_padding_that_counts() -> None:
     batches = [(t[:, :-1], t[:, 1:]) for t in with_padding()]
     probe_answer = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "A3.4")
     assert probe_answer.outcome == "supervised"
-    assert "padding (0) is asked to predict padding" in probe_answer.message
+    assert "padding predicted from padding (id 0)" in probe_answer.message
     assert outcome_of(task(TinyGPT(), scores, batches), "A3.4") == ("note", "constant-tails")
 
 
@@ -216,7 +215,7 @@ def test_ends_that_are_masked_with_the_padding() -> None:
 
     probe_answer = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "A3.5")
     assert probe_answer.outcome == "never-asked"
-    assert "masking it masks the ends, too" in probe_answer.message
+    assert "masking the padding also masks the ends" in probe_answer.message
 
 
 def test_ends_that_are_learned_and_ends_of_prompts() -> None:
@@ -247,7 +246,7 @@ def test_data_sorted_by_class() -> None:
     x, y = torch.randn(320, 10), torch.arange(320) // 80
     probe_answer = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "A3.6")
     assert probe_answer.outcome == "sorted"
-    assert "the 320 labels come in 4 runs for 4 classes" in probe_answer.message
+    assert "The 320 labels form 4 runs for 4 classes" in probe_answer.message
     shuffled = DataLoader(TensorDataset(x, y), 16, shuffle=True)
     assert outcome_of(task(mlp(), classify, shuffled), "A3.6") == ("pass", "pass")
 
@@ -287,7 +286,7 @@ class Apart:
 def test_labels_shuffled_apart_from_their_inputs() -> None:
     probe_answer = answer(task(mlp(), classify, Apart()), "P1.7")
     assert probe_answer.outcome == "labels-change"
-    assert "of 128 examples that come in two passes over the loader have another class" in probe_answer.message
+    assert "of 128 bit-identical inputs have another class in a second pass" in probe_answer.message
     assert outcome_of(task(mlp(), classify, Apart(joined=True)), "P1.7") == ("pass", "pass")
 
 
@@ -322,7 +321,7 @@ def test_validation_that_is_trained_on() -> None:
     batches = points(8)
     probe_answer = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "C4.2")
     assert probe_answer.outcome == "leak"
-    assert "32 of 64 validation examples (50.0%)" in probe_answer.message
+    assert "32 of 64 validation examples (50%)" in probe_answer.message
     assert outcome_of(task(mlp(), classify, batches, val_loader=points(4)), "C4.2") == ("pass", "pass")
     few = [*points(8), (torch.cat([batches[0][0][:1], torch.randn(15, 10)]), batches[0][1])]
     assert outcome_of(task(mlp(), classify, batches, val_loader=few), "C4.2")[0] != "fault"
@@ -335,7 +334,7 @@ def test_validation_that_is_trained_on() -> None:
 def test_a_tokenizer_larger_than_the_table() -> None:
     probe_answer = answer(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB + 2)), "P1.9")
     assert probe_answer.outcome == "larger-than-the-table"
-    assert "largest id is 33 ('t33'); tokens.weight has 32 rows" in probe_answer.message
+    assert "largest id is 33 ('t33'), but tokens.weight has 32 rows" in probe_answer.message
     assert outcome_of(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB - 5)), "P1.9") == ("pass", "pass")
     assert outcome_of(task(TinyGPT(), scores, shifted(), tokenizer=object()), "P1.9")[0] == "cannot-tell"
 

@@ -50,7 +50,7 @@ def test_predictions_against_all_targets(loss: Any) -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
     probe_answer = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "A3.2")
     assert probe_answer.outcome == "broadcast"
-    assert "predictions of shape (16, 1) against 16 targets give (16, 16)" in probe_answer.message
+    assert "Predictions of shape (16, 1) and 16 targets broadcast to (16, 16)" in probe_answer.message
     squeezed = task(mlp(1), lambda m, b: loss(m(b[0]).squeeze(1), b[1]), batches)
     assert outcome_of(squeezed, "A3.2")[0] in {"pass", "not-applicable"}
 
@@ -82,7 +82,7 @@ def test_a_side_that_is_as_long_as_the_batch_by_chance_is_healthy() -> None:
 def test_the_first_loss_of_an_untrained_model() -> None:
     probe_answer = answer(task(TinyGPT(), scores, shifted()), "C1.1")
     assert probe_answer.kind == "pass"
-    assert f"ln {VOCAB} = {math.log(VOCAB):.4g}" in probe_answer.message
+    assert f"ln {VOCAB} = {math.log(VOCAB):.3g}" in probe_answer.message
 
 
 def test_a_first_loss_that_is_not_finite() -> None:
@@ -272,7 +272,7 @@ def test_a_schedule_in_the_units_of_its_steps() -> None:
 def test_a_schedule_in_epochs_stepped_per_batch() -> None:
     probe_answer = answer(scheduled(40, 1), "C2.1")
     assert probe_answer.kind == "fault"
-    assert "train_step steps the scheduler 1 times" in probe_answer.message
+    assert "train_step calls scheduler.step() once." in probe_answer.message
     undeclared = scheduled(40, 1)
     undeclared.config = {"total_steps": 400}
     probe_answer = answer(undeclared, "C2.1")

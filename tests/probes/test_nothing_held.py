@@ -142,7 +142,7 @@ def test_a_run_without_incidents_has_nothing_to_replay(tmp_path: Path, capsys: p
         optimizer.step()
         run.step(loss, batch=batch)
         assert run.replay() is None
-        assert "has no incident so far, so nothing is replayed" in capsys.readouterr().err
+        assert "has no incident to replay yet" in capsys.readouterr().err
         with pytest.raises(steadyrun.UsageError, match="no incident"):
             run.replay(step=3)
 

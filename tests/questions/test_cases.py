@@ -108,7 +108,7 @@ def test_the_last_checkpoint_before_a_lasting_spike_is_named() -> None:
     damaged = run(loss=THROWN, grad_norm=put(NORMS, {300: 9.0}), val_loss=RISEN, events=[CHECKPOINT])
     answer = QUESTIONS["D2.4"].ask(Signals(damaged))
     assert answer.outcome == "elevated"
-    assert "checkpoint before it is that of step 200" in answer.message
+    assert "checkpoint before it is from step 200" in answer.message
 
 
 def test_what_rose_before_the_loss_is_told_with_its_lead() -> None:
@@ -121,6 +121,12 @@ def test_what_rose_before_the_loss_is_told_with_its_lead() -> None:
     assert "The update of a rose 10 steps before the loss" in answer.message
     answer = QUESTIONS["D2.3"].ask(Signals(run(loss=jump(300, 1.0))))
     assert "before the loss" not in answer.message
+
+
+def test_no_question_declares_a_threshold_twice() -> None:
+    for question in QUESTIONS.values():
+        names = [threshold.name for threshold in question.thresholds]
+        assert len(names) == len(set(names)), question.code
 
 
 VALUES = st.one_of(

@@ -40,7 +40,7 @@ EXCEPTIONS = {
     "_REACH": "method: neighbours with which a validation is smoothed",
     "_TENTH": "method: the first tenth of a loss is compared with its second half",
     "_EARLIEST": "method: points in the mean of the very start of a loss",
-    "_SEED_LOSS": "unit: the specification's gaps are nats of a model with this first loss",
+    "_SEED_LOSS": "unit: limits for the gap are in nats of a model with this first loss",
     "_TEN": "unit: decimal digits",
     "_EXACT": "format: the whole numbers that a double holds exactly",
     "_ENDLESS": "format: the length of a schedule that has none",

@@ -95,7 +95,7 @@ def test_fault(tutor_run: Callable[..., steadyrun.RunView], fault: str, seed: in
 
 def the_live_monitor_agrees(view: steadyrun.RunView) -> None:
     """It told of the faults that the check finds, and of no other; its verdict is the check's."""
-    report = steadyrun.check(view.root, all=True)
+    report = steadyrun.check(view.root, everything=True)
     faults = [asked.question.code for asked in report.walk.path if asked.answer.kind == "fault"]
     assert {event.fields["code"] for event in view.events("fault")} == set(faults)
     last = view.events("verdict")[-1]

@@ -48,7 +48,7 @@ def record(path: Path, *, watch: bool, val: bool, val_batches: bool, batch: bool
 
 def hints(path: Path) -> Iterator[str]:
     """Everything that `check --all --json` says to somebody who asks what to do."""
-    report = document(steadyrun.check(path, all=True))
+    report = document(steadyrun.check(path, everything=True))
     yield from (entry["how_to_record"] for entry in report["not_asked"])
     yield from (entry["message"] for entry in report["walk"])
     yield from (entry["message"] for entry in report["notes"])
@@ -66,7 +66,7 @@ def test_no_hint_asks_for_what_was_done(given: tuple[bool, ...], tmp_path: Path)
     assert texts
     if done["watch"]:
         assert not asks(r"(call|give) run\.watch\(model", texts)
-        assert not asks(r"none could be inferred|was not recorded with run\.watch", texts)
+        assert not asks(r"or could be inferred|was not recorded with run\.watch", texts)
     else:
         assert asks(r"call run\.watch\(model", texts)
     if done["val"]:
@@ -93,7 +93,7 @@ def test_what_is_declared_but_does_not_fit(tmp_path: Path) -> None:
 
 def test_what_is_inferred_is_not_called_unknown(tmp_path: Path) -> None:
     record(tmp_path / "run", watch=True, val=False, val_batches=False, batch=False, finished=True, init="random")
-    assert not asks("none could be inferred", list(hints(tmp_path / "run")))
+    assert not asks("or could be inferred", list(hints(tmp_path / "run")))
 
 
 LOGS = {
@@ -120,7 +120,7 @@ def test_a_log_without_a_known_loss_names_its_series(tmp_path: Path) -> None:
     steadyrun.import_log(tmp_path / "a.csv", tmp_path / "run")
     text = phrases.verdict(steadyrun.check(tmp_path / "run"))
     assert "no series is known as the loss; name the loss with --map loss=NAME" in text
-    assert "or a reward, accuracy or other score with --map score=NAME: the log has wibble" in text
+    assert "or a reward, accuracy or another score with --map score=NAME: the log has wibble" in text
 
 
 def test_a_run_that_has_only_begun_is_waited_for(tmp_path: Path) -> None:
@@ -136,8 +136,9 @@ def test_a_declared_schedule_that_is_not_known_is_named(schedule: str, tmp_path:
     with steadyrun.record(tmp_path / "run", config={"schedule": schedule, "lr_max": 0.1, "total_steps": 30}) as run:
         for step in range(30):
             run.log(loss=4 / (step + 1), lr=0.1 / (step + 1))
-    (text,) = {*asks(f"the declared schedule '{schedule}'", list(hints(tmp_path / "run")))}
-    assert "not one that steadyrun knows (cosine, linear, constant)" in text
+    texts = {*asks(f"the declared schedule '{schedule}'", list(hints(tmp_path / "run")))}
+    assert len(texts) == 2  # of the question, and of the note about the config
+    assert all("cosine, linear, constant" in text for text in texts)
 
 
 @pytest.mark.parametrize("schedule", ["Cosine", "linear_with_warmup", "constant", None])

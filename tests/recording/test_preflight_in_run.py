@@ -94,7 +94,7 @@ def test_what_preflight_and_the_run_show_is_said_once_with_both(tmp_path: Path) 
     report = steadyrun.check(tmp_path / "run")
     (found,) = [asked for asked in report.walk.path if asked.question.code == "A3.1"]
     assert found is report.headline
-    assert "Preflight, before the run: the graph of the loss shows a softmax" in found.answer.message
+    assert "Preflight, before the run: The graph of the loss has a softmax" in found.answer.message
     assert "Seen in" in found.answer.message
     headline = report.to_dict()["headline"]
     assert (headline["source"], headline["also"]["source"]) == ("record", "preflight")
@@ -155,3 +155,61 @@ def test_an_optimizer_inside_of_another_is_put_back_too() -> None:
     report = steadyrun.preflight(model, Wrapper(inner), good, list(loader)[:4])
     assert report.verdict == "healthy"
     assert len(inner.state) == 0
+
+
+def test_it_takes_the_arguments_of_preflight(tmp_path: Path) -> None:
+    model, optimizer, loader = objects()
+    seen: list[str] = []
+    given = {
+        "val_loader": list(loader),  # the training data itself: a leak
+        "only": ["C4.2", "A3.1"],
+        "on_probe": lambda _done, _total, name: seen.append(name),
+    }
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 4}) as run:
+        run.watch(model, optimizer, loss_fn=good, loader=loader, preflight=given)
+    walk = {entry["code"]: entry["answer"] for entry in run_preflight(tmp_path / "run")}
+    assert set(walk) == {"C4.2", "A3.1"}
+    assert walk["C4.2"] == "fault"
+    assert len([name for name in seen if name]) == 2
+
+
+def run_preflight(folder: Path) -> list[dict[str, Any]]:
+    walk: list[dict[str, Any]] = steadyrun.open_run(folder).manifest["preflight"]["walk"]
+    return walk
+
+
+def test_deep_probes_and_batches_in_a_dict(tmp_path: Path) -> None:
+    model, optimizer, loader = objects()
+    batches = list(loader)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 4}) as run:
+        run.watch(model, optimizer, loss_fn=good, preflight={"batches": batches, "deep": True, "only": ["P6.1"]})
+    assert [entry["code"] for entry in run_preflight(tmp_path / "run")] == ["P6.1"]
+
+
+def test_the_step_of_the_program_is_tried(tmp_path: Path) -> None:
+    model, optimizer, loader = objects()
+
+    def train_step(task: steadyrun.Task, batch: Any) -> torch.Tensor:
+        loss = task.loss_fn(task.model, batch)
+        loss.backward()
+        task.optimizer.step()  # and never zero_grad
+        return loss.detach()
+
+    given = {"train_step": train_step, "only": ["A1.1"]}
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 4}) as run:
+        run.watch(model, optimizer, loss_fn=good, loader=loader, preflight=given)
+    assert [entry["answer"] for entry in run_preflight(tmp_path / "run")] == ["fault"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"val_loder": []}, r"no argument 'val_loder'; did you mean 'val_loader'\? It takes loader, .*deep, only"),
+        ({"model": 1}, r"no argument 'model'; .*It takes"),
+        ({"val_loader": iter([1])}, "without using them up"),
+    ],
+)
+def test_unknown_arguments_are_answered_with_the_known_ones(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    model, optimizer, loader = objects()
+    with steadyrun.record(tmp_path / "run") as run, pytest.raises(steadyrun.UsageError, match=words):
+        run.watch(model, optimizer, loss_fn=good, loader=loader, preflight=given)

@@ -22,9 +22,9 @@ import steadyrun
     [
         ({"path": 7}, "path must be the folder"),
         ({"path": ""}, "path must be the folder"),
-        ({"name": "../outside"}, "not a usable name"),
-        ({"name": ".."}, "not a usable name"),
-        ({"name": "a/b"}, "not a usable name"),
+        ({"name": "../outside"}, "not a valid name"),
+        ({"name": ".."}, "not a valid name"),
+        ({"name": "a/b"}, "not a valid name"),
         ({"config": [1, 2]}, "config must be a dict"),
         ({"config": {"lr_max": "fast"}}, "lr_max must be a number"),
         ({"config": {"total_steps": 1.5}}, "total_steps must be a whole number"),
@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(steadyrun.RunDirectoryError, match="is a file"):
         steadyrun.record(tmp_path / "file")
-    with pytest.raises(steadyrun.RunDirectoryError, match=r"cannot write to .* Choose a folder"):
+    with pytest.raises(steadyrun.RunDirectoryError, match=r"cannot write to .* Choose a writable folder"):
         steadyrun.record(tmp_path / "file" / "below")
 
 

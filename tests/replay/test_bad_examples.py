@@ -83,7 +83,7 @@ def test_a_nan_picture_is_named(tmp_path: Path) -> None:
     why = result.explain()
     assert (why.verdict, why.table) == ("data", [])  # a NaN that came in with the batch needs no experiment
     assert "row 3 of the batch" in why.why
-    assert "Not finite: row 3 of the batch." in str(result)
+    assert "Affected: row 3 of the batch." in str(result)
     expected = [{"row": 3, "dataset_index": None, "file": None, "micro_batch": None}]
     replay, experiments = (
         json.loads((result.incident.folder / f"{name}.json").read_text()) for name in ("replay", "experiments")
@@ -123,4 +123,4 @@ def test_an_example_that_spikes_alone_is_named(tmp_path: Path) -> None:
     why = result.explain()
     assert why.verdict == "data", str(result)
     assert why.examples == (Example(5, 2405, "2405.txt"),)
-    assert "alone, row 5 of the batch (dataset index 2405, 2405.txt) does it" in str(result)
+    assert "row 5 of the batch (dataset index 2405, 2405.txt) alone causes it" in str(result)

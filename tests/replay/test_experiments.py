@@ -135,7 +135,7 @@ def test_isolation(copied: Callable[..., Path]) -> None:
     assert result.why.isolation is not None
     assert [row.factor for row in result.why.isolation.rows] == ["smaller-model", "made-up-batches"]
     assert result.why.isolation.carries == "model"
-    assert "Carried by: model" in str(result)
+    assert "Isolated to: model" in str(result)
 
 
 def test_a_fault_of_the_whole_run_is_left_to_the_walk(copied: Callable[..., Path]) -> None:
@@ -185,7 +185,7 @@ def test_an_interaction_is_named() -> None:
     decision = decide(TriedRows([*RATES, row("other-batch", True), row("batch-elsewhere", True)], []), None, True)
     assert decision is not None
     assert decision[2] is not None
-    assert "the batch and the state together" in decision[2]
+    assert "the batch and the weights cause it together" in decision[2]
 
 
 def test_a_culprit_that_a_smaller_rate_removes_is_not_the_models() -> None:

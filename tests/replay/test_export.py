@@ -111,7 +111,7 @@ def test_a_nan_of_a_program_with_two_files(tmp_path: Path, program: str) -> None
     assert result.culprit.module == "blocks.0"
     assert result.culprit.operation == "div"
     said = result.export(tmp_path / "repro")
-    assert "of 8 examples 1 are enough" in said
+    assert "1 of 8 examples reproduces it" in said
     done = execute(tmp_path / "repro/repro.py")
     assert done.returncode == 0, done.stderr
     assert "loss nan (expected nan)" in done.stdout
@@ -134,7 +134,7 @@ def test_the_script_fails_where_the_bug_is_mended(tmp_path: Path, program: str) 
     parts.write_text(parts.read_text().replace("x.norm(dim=1, keepdim=True)", "(x.norm(dim=1, keepdim=True) + 1e-6)"))
     done = execute(tmp_path / "repro/repro.py")
     assert done.returncode == 1
-    assert "parameters that are not finite: none" in done.stdout
+    assert "non-finite parameters: none" in done.stdout
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, program: str) -> Non
     result = steadyrun.replay(tmp_path / "run", f"{program}:task", hunting=False)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()
-    with pytest.raises(steadyrun.UsageError, match="is there already"):
+    with pytest.raises(steadyrun.UsageError, match="already exists"):
         result.export(tmp_path / "full")
     result.factory = None
     with pytest.raises(steadyrun.UsageError, match="needs the factory"):

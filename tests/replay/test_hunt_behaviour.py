@@ -98,7 +98,7 @@ def test_a_tensor_from_outside_of_the_step() -> None:
     culprit = hunted(loss=weighted)
     assert culprit is not None
     assert (culprit.stage, culprit.cause) == ("data", "non-finite-input")
-    assert "from outside of the step" in culprit.message
+    assert "from outside the step" in culprit.message
 
 
 def test_a_compiled_model_is_hunted_as_it_is_written() -> None:

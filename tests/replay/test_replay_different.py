@@ -61,7 +61,7 @@ def test_a_changed_number_of_threads(tmp_path: Path) -> None:
     assert result.proof.verdict == "within-tolerance"
     assert result.proof.first_different is not None
     assert kinds(result) == ["threads"]
-    assert result.proof.differences[0].message == "the number of threads: 1 then, 2 now"
+    assert result.proof.differences[0].message == "the number of threads: 1 in the run, 2 now"
 
 
 def test_the_threads_of_the_run_are_used_by_default(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_loader_that_is_not_deterministic(tmp_path: Path) -> None:
     result = steadyrun.replay(recorded(Loop(programs.cnn_task(), batches()), tmp_path / "run"), factory)
     assert result.proof.verdict == "bit-equal"
     assert kinds(result) == ["data"]
-    assert "loader gives another batch at step" in result.proof.differences[0].message
+    assert "loader yields another batch at step" in result.proof.differences[0].message
 
 
 def test_a_loader_that_is_deterministic_is_not_named(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_versions_of_the_run(tmp_path: Path) -> None:
 
     result = steadyrun.replay(run, factory)
     assert result.proof.verdict == "within-tolerance"
-    assert any("torch 2.1.0 then" in difference.message for difference in result.proof.differences)
+    assert any("torch 2.1.0 in the run" in difference.message for difference in result.proof.differences)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +240,6 @@ def test_a_suggested_factory_is_never_imported(tmp_path: Path) -> None:
         run.watch(loop.task.model, loop.task.optimizer, loss_fn=loop.task.loss_fn, factory="antigravity:task")
         loop.one(run, 2)
         run.incident("x")
-    with pytest.raises(steadyrun.UsageError, match="the run suggests 'antigravity:task': use it if you trust the run"):
+    with pytest.raises(steadyrun.UsageError, match="The run suggests 'antigravity:task': use it if you trust the run"):
         steadyrun.replay(tmp_path / "run")
     assert "antigravity" not in sys.modules

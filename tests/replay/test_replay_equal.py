@@ -162,3 +162,15 @@ def test_the_window_begins_at_the_checkpoint_before_the_incident(tmp_path: Path)
     """An incident soon after a checkpoint is replayed from the one before it: its cause may be older."""
     run = asked(cnn(watch={"capture": {"every": 30}}), tmp_path / "run", 100, at=65)
     assert choose(run).first_step == 30
+
+
+def test_a_task_that_is_given_is_restored(tmp_path: Path) -> None:
+    """As the error of `run.replay` advises when the objects of the run are gone."""
+    loop = cnn(clip=1.0)
+    run = asked(loop, tmp_path / "cnn", 30, at=25)
+    task = programs.cnn_task()
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    assert_bit_equal(steadyrun.replay(run, task), 26)
+    assert all(torch.equal(before[name], value) for name, value in task.model.state_dict().items())
+    with pytest.warns(DeprecationWarning, match="'factory' is now 'task'"):
+        assert_bit_equal(steadyrun.replay(run, factory=programs.cnn_task), 26)  # type: ignore[call-arg]

@@ -292,7 +292,7 @@ def test_a_replayed_nan_leaves_a_configuration_fault_beside_it(tmp_path: Path) -
     folder.mkdir(parents=True)
     culprit = {"cause": "log-of-zero", "message": "log gave -inf at step 71", "step": 71, "fix": "Add an epsilon."}
     (folder / "replay.json").write_text(json.dumps({"culprit": culprit, "proof": {"verdict": "bit-equal"}}))
-    ranking = steadyrun.check(tmp_path / "run", all=True).ranking
+    ranking = steadyrun.check(tmp_path / "run", everything=True).ranking
     assert ranking.headline is not None
     assert ranking.headline.question.code == "R1.1"
     assert [(a.question.code, a.answer.step) for a in ranking.beside if a.answer.step == 0] == [("C2.1", 0)]

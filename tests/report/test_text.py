@@ -134,5 +134,5 @@ def test_a_symptom_comes_without_a_fix_of_its_own() -> None:
 def test_lines_of_a_log() -> None:
     made = fault_report(state="running")
     assert change_line(made, made.walk.path[0]) == "step 99: ✓ C1.1 first things, pass: message of C1.1"
-    assert verdict_line(made) == "step 99: ✗ fault: C3.1 first things at step 12 (running)"
+    assert verdict_line(made) == "step 99: ✗ fault: it is broken (C3.1) at step 12 (running)"
     assert verdict_line(report(last_step=None)).startswith("no steps: ? cannot tell")

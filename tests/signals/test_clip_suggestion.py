@@ -80,5 +80,5 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     path = recorded(tmp_path / "run", [0.5] * 3)
     with pytest.raises(steadyrun.UsageError, match="no finite gradient norm before step 0"):
         steadyrun.suggest_clip(path, before=0)
-    with pytest.raises(steadyrun.UsageError, match="quantile must lie"):
+    with pytest.raises(steadyrun.UsageError, match="quantile is 90; set it above 0"):
         steadyrun.suggest_clip(path, quantile=90)

@@ -34,8 +34,8 @@ def test_what_comes_after_a_deletion_is_kept(tmp_path: Path, capsys: pytest.Capt
             run.step(float(step))
             run.log(x=float(step))
     said = capsys.readouterr().err
-    assert said.count("were deleted or moved while the run was recording: 200 rows") == 1
-    assert "leave the folder alone until the run has ended" in said
+    assert said.count("were deleted or moved during the run: 200 rows") == 1
+    assert "do not change the folder until the run has ended" in said
     view = steadyrun.open_run(root)
     for name in ("loss", "x"):
         assert view.series(name).steps.tolist() == list(range(100, 200))
@@ -49,7 +49,7 @@ def test_a_deletion_just_before_the_end(tmp_path: Path, capsys: pytest.CaptureFi
         for step in range(20):
             run.step(float(step))
         shutil.rmtree(tmp_path / "run")
-    assert "20 rows and the events so far are gone" in capsys.readouterr().err
+    assert "20 rows and the events so far are lost" in capsys.readouterr().err
     assert steadyrun.open_run(tmp_path / "run").events("rows-lost")
 
 
@@ -59,7 +59,7 @@ def test_deleted_events_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         shutil.rmtree(tmp_path / "run" / "events")
         run.note("still here")
         run.step(2.0)
-    assert "the events so far are gone" in capsys.readouterr().err
+    assert "the events so far are lost" in capsys.readouterr().err
     view = steadyrun.open_run(tmp_path / "run")
     assert len(view.series("loss")) == 2
     assert [event.fields["message"] for event in view.events("note")] == ["still here"]
@@ -87,8 +87,8 @@ def test_a_run_that_began_in_the_same_place_is_left_alone(tmp_path: Path, capsys
             run.val(1.0)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == theirs
     said = capsys.readouterr().err
-    assert said.count("another run has begun in") == 1
-    assert "Give every run a folder of its own" in said
+    assert said.count("another run has started in") == 1
+    assert "Give every run its own folder" in said
 
 
 def test_a_place_that_became_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

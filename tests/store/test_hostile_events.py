@@ -91,9 +91,7 @@ def test_of_an_endless_log_the_beginning_is_read(
     monkeypatch.setattr(events, limit, {"_MOST": 4, "_LARGEST": (run / EVENTS).stat().st_size}[limit])
     with (run / EVENTS).open("a") as file:
         file.write('{"kind": "note", "step": 3, "time": 1}\n' * 100)
-    assert assert_true_or_said(run) == [
-        "rank-00000.jsonl: 3900 bytes not read, the log is larger than what is read of one"
-    ]
+    assert assert_true_or_said(run) == ["rank-00000.jsonl: 3900 bytes not read, the log is larger than steadyrun reads"]
 
 
 def test_resumes_are_followed_in_one_pass() -> None:

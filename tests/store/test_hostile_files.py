@@ -40,7 +40,7 @@ def test_a_manifest_that_cannot_be_parsed_costs_itself(closed: Path, tmp_path: P
     assert everything(open_run(run))["loss"] == truth()["loss"]
     shutil.rmtree(run / "metrics")
     shutil.rmtree(run / "events")
-    with pytest.raises(steadyrun.errors.RunDirectoryError, match="cannot be read"):
+    with pytest.raises(steadyrun.errors.RunDirectoryError, match="cannot read"):
         open_run(run)
 
 

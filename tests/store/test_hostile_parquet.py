@@ -46,12 +46,12 @@ TABLES: dict[str, tuple[list[tuple[str, Any]], bytes, str]] = {
         b"[]",
         "'lr'",
     ),
-    "replaces no JSON": ([("step", COUNT), ("time", NUMBERS), ("loss", NUMBERS)], b"{", "segments that it replaces"),
-    "replaces a number": ([("step", COUNT), ("time", NUMBERS), ("loss", NUMBERS)], b"5", "segments that it replaces"),
+    "replaces no JSON": ([("step", COUNT), ("time", NUMBERS), ("loss", NUMBERS)], b"{", "list of replaced segments"),
+    "replaces a number": ([("step", COUNT), ("time", NUMBERS), ("loss", NUMBERS)], b"5", "list of replaced segments"),
     "replaces deep": (
         [("step", COUNT), ("time", NUMBERS), ("loss", NUMBERS)],
         b"[" * 100_000,
-        "segments that it replaces",
+        "list of replaced segments",
     ),
 }
 
@@ -76,7 +76,7 @@ def test_a_damaged_list_of_segments_counts_nothing_twice(tmp_path: Path) -> None
     table = pq.read_table(tmp_path / "twin" / PARQUET).replace_schema_metadata({"steadyrun.replaces": b'["ste'})
     pq.write_table(table, run / PARQUET)
     (run / SEGMENT).write_bytes(data)
-    assert "segments that it replaces" in assert_true_or_said(run)[0]
+    assert "list of replaced segments" in assert_true_or_said(run)[0]
 
 
 def test_a_series_cannot_be_renamed(closed: Path, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_of_a_bomb_the_beginning_is_read(closed: Path, tmp_path: Path, monkeypat
             view = open_run(run)
             assert len(view.series("loss")) == 900
             assert [str(drop) for drop in view.dropped] == [
-                "steps-001.parquet: 4100 rows not read, more than is read of one table"
+                "steps-001.parquet: 4100 rows not read, it has more rows than steadyrun reads of one table"
             ]
     assert len(open_run(run).series("loss")) == 5_000
 

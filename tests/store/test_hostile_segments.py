@@ -109,6 +109,6 @@ def test_a_large_segment_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytes
     reader = SegmentReader(writer.path)
     assert [batch.columns["step"].to_pylist() for batch in reader.batches(reader.names)] == [[0], [1]]
     assert [str(drop) for drop in reader.dropped] == [
-        f"steps-001-00000.arrow: {ends[2] - ends[1]} bytes not read, more than is read of one segment"
+        f"steps-001-00000.arrow: {ends[2] - ends[1]} bytes not read, it is larger than steadyrun reads of one segment"
     ]
     writer.close()

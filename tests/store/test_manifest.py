@@ -20,7 +20,7 @@ def test_newer_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "cannot be read"), ("[1]", "no schema"), ("{}", "no schema"), ("{", "cannot be read")]
+    ("text", "message"), [("", "cannot read"), ("[1]", "no schema"), ("{}", "no schema"), ("{", "cannot read")]
 )
 def test_not_a_manifest(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "manifest.json").write_text(text)

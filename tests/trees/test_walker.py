@@ -117,7 +117,7 @@ def test_a_question_that_fails_cannot_tell_and_the_others_are_asked() -> None:
 
 
 def test_an_unknown_threshold_is_an_error_not_an_answer() -> None:
-    with pytest.raises(UsageError, match="no threshold 'hihg'"):
+    with pytest.raises(UsageError, match="unknown threshold 'hihg'"):
         walk({"C1.1": question("C1.1")}, EMPTY, {"C1.1": {"hihg": 1.0}})
 
 

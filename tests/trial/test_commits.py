@@ -162,7 +162,7 @@ def test_a_commit_beside_one_that_is_skipped(tmp_path: Path, monkeypatch: pytest
     assert [commit.subject for commit in search.candidates] == ["Tidy up the rate", "Broken import"]
     text = str(search)
     assert "1 commit could not be judged, so 2 commits are left." in text
-    assert "it may be one of these:" in text
+    assert "possible commits:" in text
 
 
 @pytest.mark.usefixtures("judge_by_text")
@@ -200,7 +200,7 @@ def test_ends_that_are_alike_decide_nothing(repository: Path, monkeypatch: pytes
     assert len(search.tried) == 2
     assert "not larger than the spread between seeds" in search.message
     assert not search.candidates
-    assert "it may be" not in str(search)
+    assert "possible commit" not in str(search)
 
 
 @pytest.mark.usefixtures("judge_by_text")
@@ -216,7 +216,7 @@ def test_time_that_is_up_leaves_a_range(repository: Path, monkeypatch: pytest.Mo
     search = bisect_commits("train:task", "good", "HEAD", steps=20, seeds=2, budget=0.3)
     assert search.kind == UNDECIDED
     assert len(search.candidates) == 8
-    assert search.message == "the time was up with 8 commits left."
+    assert search.message == "The budget ended with 8 commits left."
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_searched(repository: Path, tmp_path: Path, monkeypatch: 
     ]:
         with pytest.raises(UsageError, match=message):
             bisect_commits("train:task", good, bad, **TIME)
-    with pytest.raises(UsageError, match="2 seeds or more"):
+    with pytest.raises(UsageError, match="at least 2 seeds"):
         bisect_commits("train:task", "good", "HEAD", seeds=1)
     with pytest.raises(UsageError, match="on here, local or local:N"):
         bisect_commits("train:task", "good", "HEAD", on="ray")
@@ -316,13 +316,13 @@ def test_a_commit_halfway_is_not_sure() -> None:
 def test_ends_within_the_noise_say_how_many_seeds() -> None:
     undecided = Ends(tried(0.5, 0.6, 0.7), tried(0.62, 0.6, 0.72)).undecided
     assert undecided is not None
-    assert "seeds would show a difference of this size" in undecided[1]
+    assert "to resolve this difference" in undecided[1]
 
 
 def test_a_good_end_that_fails() -> None:
     undecided = Ends(tried(INF, INF, 0.5), tried(0.6, 0.6, 0.7)).undecided
     assert undecided is not None
-    assert "the twins of GOOD fail" in undecided[0]
+    assert "The twins of GOOD fail" in undecided[0]
 
 
 def test_the_diff_of_a_commit(repository: Path) -> None:

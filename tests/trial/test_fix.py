@@ -53,7 +53,7 @@ FACTORS = {
     "no-clip": kinds.Factor("no-clip", kinds.CLIP, "no clipping", removes=True),
     "clip-1": kinds.Factor("clip-1", kinds.CLIP, "gradients clipped to a norm of 1"),
     "default-settings": kinds.Factor("default-settings", kinds.OPTIMIZER, "the usual betas", removes=True),
-    "default-start": kinds.Factor("default-start", kinds.START, "torch's own initial weights", removes=True),
+    "default-start": kinds.Factor("default-start", kinds.START, "torch's default initial weights", removes=True),
     "float32": kinds.Factor("float32", kinds.PRECISION, "float32", removes=True),
     "warmup": kinds.Factor("warmup", kinds.WARMUP, "a longer warmup"),
     "batch*2": kinds.Factor("batch*2", kinds.BATCH, "twice the batch"),
@@ -278,7 +278,7 @@ def test_a_program_that_does_not_read_the_value_is_not_verified(slow: Trial) -> 
     assert fix is not None
     found = verified(fix, deaf, slow)
     assert found.is_fixed is False
-    assert found.line.endswith("The program does not use this value of its config.")
+    assert found.line.endswith("The program may not read this config value.")
 
 
 def test_a_line_of_code_cannot_be_verified(slow: Trial) -> None:

@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_what_is_done() -> None:
 def test_what_the_budget_leaves_out_is_named() -> None:
     found = trial(task, steps=16, budget=0.001)
     assert "rate*0.1" in found.untried
-    assert "not tried, because the time was up: the learning rate divided by 10; " in str(found)
+    assert "not tried within the budget: the learning rate divided by 10; " in str(found)
     assert "rate*" not in str(found)
     with pytest.raises(UsageError, match="budget"):
         trial(task, budget=0)
@@ -139,7 +139,7 @@ def test_seeds_alone_measure_the_noise() -> None:
 def test_an_unknown_change_names_those_that_there_are() -> None:
     with pytest.raises(UsageError, match="'rotary' cannot be varied; this program has: rate"):
         trial(task, only=["rotary"])
-    with pytest.raises(UsageError, match="the model has no dropout"):
+    with pytest.raises(UsageError, match="the model has no active dropout"):
         trial(task, only=["no-dropout"])
 
 

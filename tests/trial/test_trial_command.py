@@ -28,8 +28,8 @@ def test_a_fault_is_shown_with_its_evidence_and_its_fix(tmp_path: Path) -> None:
     config.write_text('{\n  "lr": 1.0,\n  "seed": 1\n}\n')
     found = typed(FACTORY, "--config", str(config), "--only", "rate,decay", "--steps", "32", "--on", "here", "--fix")
     assert found.exit_code == 1, found.output
-    assert "✗ fault: the learning rate divided by 10" in found.stdout  # or by 100: what is best depends on the CPU
-    assert "fix: divide the learning rate by 10" in found.stdout
+    assert "✗ fault: With the learning rate divided by 10" in found.stdout  # or by 100: what is best depends on the CPU
+    assert "fix: Divide the learning rate by 10" in found.stdout
     assert '-  "lr": 1.0,' in found.stdout
     assert '+  "lr": 0.' in found.stdout
     assert "not varied: dropout; label smoothing; " in found.stdout
@@ -54,10 +54,10 @@ def test_json_and_values_of_the_config() -> None:
         ((FACTORY, "--only", "rotary"), "cannot be varied; this program has: rate"),
         (
             (FACTORY, "--only", "dropout"),
-            "cannot be varied: the model has no dropout that is on; this program has: rate",
+            "cannot be varied: the model has no active dropout; this program has: rate",
         ),
-        ((FACTORY, "--on", "moon"), "there are no workers called 'moon'"),
-        ((FACTORY, "--checkpoint", "3"), "give the run as well"),
+        ((FACTORY, "--on", "moon"), "unknown workers 'moon'"),
+        ((FACTORY, "--checkpoint", "3"), "also give the run"),
         ((FACTORY, "--run", "nowhere"), "nowhere"),
         ((FACTORY, "--commits", "a-b"), "GOOD..BAD"),
     ],

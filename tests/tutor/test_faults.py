@@ -84,7 +84,7 @@ def test_the_healthy_program_ends_at_no_leaf() -> None:
 
 
 def test_an_unknown_fault_lists_the_known() -> None:
-    with pytest.raises(ValueError, match="unknown fault 'sabotage'; known: healthy, bad-init"):
+    with pytest.raises(ValueError, match="unknown fault 'sabotage'; choose one of: healthy, bad-init"):
         load_recipe("sabotage")
 
 

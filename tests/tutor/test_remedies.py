@@ -61,7 +61,7 @@ def test_the_rest_of_the_program_is_the_same() -> None:
 
 
 def test_a_fault_without_a_remedy_says_which_have_one() -> None:
-    with pytest.raises(ValueError, match="lr-jump has no remedy; those that have one: rare-token-spike"):
+    with pytest.raises(ValueError, match="lr-jump has no remedy; faults with a remedy: rare-token-spike"):
         load_recipe("lr-jump", remedied=True)
     assert [name for name, fault in FAULTS.items() if fault.remedy is not None] == ["rare-token-spike"]
 

@@ -131,7 +131,7 @@ def test_an_executor_that_is_closed_or_broken_fails_its_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "words"), [("cloud", "no workers called 'cloud'"), ("local:0", "1 or more"), ("local:x", "1 or more")]
+    ("on", "words"), [("cloud", "unknown workers 'cloud'"), ("local:0", "at least 1"), ("local:x", "at least 1")]
 )
 def test_places_that_do_not_exist(on: str, words: str) -> None:
     with pytest.raises(UsageError, match=words), open_crew(on):
@@ -149,7 +149,7 @@ def test_a_package_that_is_not_installed(on: str, package: str) -> None:
 def test_bad_jobs_are_refused_at_once() -> None:
     with open_crew("here") as crew:
         crew.start(job("one", "add", one=1, other=2))
-        with pytest.raises(UsageError, match="a job one already"):
+        with pytest.raises(UsageError, match="already has a job one"):
             crew.start(job("one", "add", one=1, other=2))
         with pytest.raises(UsageError, match="the arguments of job two are not JSON"):
             crew.start(job("two", "add", one=object(), other=2))

@@ -74,8 +74,7 @@ def test_a_killed_worker_is_replaced_and_its_job_done_again(
         (done,) = crew.finished()
     assert (done.result, done.failure, done.retried) == ("done", "", 1)
     assert capsys.readouterr().err == (
-        f"steadyrun: job held: its worker (process {process}) was killed (signal 9); "
-        "it is done again by another worker\n"
+        f"steadyrun: job held: its worker (process {process}) was killed (signal 9); another worker retries it\n"
     )
     assert gone(process)
 
@@ -152,5 +151,5 @@ def test_a_script_without_a_guard_is_an_error_with_the_next_step(tmp_path: Path)
     assert "[" not in done.stdout
     last = done.stderr.strip().splitlines()[-1]
     assert str(script) in last
-    assert 'put what starts it under if __name__ == "__main__":' in last
+    assert 'move the code that starts it under if __name__ == "__main__":' in last
     assert done.stderr.count("Traceback") == 1

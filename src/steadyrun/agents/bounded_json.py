@@ -1,6 +1,6 @@
-"""Answers that fit into an agent's context: short texts, short lists, and a count of what was left out.
+"""Answers that fit into an agent's context: short texts, short lists, and a count of what was cut.
 
-Text of a run is data. It stays inside JSON strings, in ASCII, with every control character spelled out.
+Text from a run is data. It stays inside JSON strings, in ASCII, with control characters escaped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Answer = dict[str, Any]
 
 
 def dumps(answer: Mapping[str, Any]) -> str:
-    """An answer as it is sent: one line of ASCII, its keys in the order in which they were made."""
+    """Encode an answer as one line of ASCII, with its keys in order."""
     return json.dumps({"schema": SCHEMA} | jsonable(answer), allow_nan=False, separators=(", ", ": "))
 
 
 def sent(answer: Answer) -> str:
-    """The same, and never too long: what a strange run has blown up in other places than its lists is cut harder."""
+    """Encode an answer within the limit; oversized content outside of lists is cut harder."""
     text = dumps(answer)
     for longest, items in _TIGHTER:
         if len(text) <= MOST:
@@ -40,13 +40,13 @@ def sent(answer: Answer) -> str:
 
 
 def harmless(value: Any, longest: int = LONGEST, items: int = _ITEMS, depth: int = _DEEPEST) -> Any:
-    """A value of a run: texts on one line and cut, long lists cut, numbers short; what was cut says so."""
+    """A value from a run with texts on one line, long texts and lists cut and marked, and short numbers."""
     if isinstance(value, str):
         return short(value, longest)
     if isinstance(value, float):
         return figure(value)
     if isinstance(value, Mapping | list | tuple) and depth == 0:
-        return f"({len(value)} items, too deep)"
+        return f"({len(value)} items, nested too deeply)"
     if isinstance(value, Mapping):
         kept = {
             short(str(key), longest): harmless(field, longest, items, depth - 1)
@@ -60,13 +60,13 @@ def harmless(value: Any, longest: int = LONGEST, items: int = _ITEMS, depth: int
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """A text on one line, and how many characters of it are not shown."""
+    """A text on one line, cut with the number of characters not shown."""
     safe = printable(text)
     return safe if len(safe) <= longest else f"{safe[:longest]}... ({len(safe) - longest} more characters)"
 
 
 def figure(value: float) -> float | int | str:
-    """A number with seven digits, whole ones whole; "nan", "inf" and "-inf" are words."""
+    """A number with seven digits; integers stay integers, and "nan", "inf" and "-inf" are strings."""
     if not math.isfinite(value):
         return str(value)
     if value.is_integer() and abs(value) < 2**53:
@@ -75,9 +75,9 @@ def figure(value: float) -> float | int | str:
 
 
 def fitted(answer: Answer, lists: Sequence[str], most: int = MOST) -> Answer:
-    """The answer with its lists cut at their ends until it fits, those named first being cut first.
+    """The answer with its lists cut at the end until it fits; the lists named first are cut first.
 
-    `cut` counts, for every list, what is not shown.
+    `cut` counts the items not shown, per list.
     """
     shortened, gone = dict(answer), dict(answer.get("cut") or {})
     for name in lists:
@@ -90,13 +90,13 @@ def fitted(answer: Answer, lists: Sequence[str], most: int = MOST) -> Answer:
 
 
 def _room(answer: Answer, name: str, gone: Mapping[str, int], most: int) -> int:
-    """How many items of a list can stay."""
+    """The number of items of a list that fit."""
     items = answer[name]
     return largest(len(items), lambda count: _size(answer | {name: items[:count]}, gone) <= most)
 
 
 def page(items: list[Any], offset: int, total: int, wrap: Callable[[list[Any]], Answer], most: int = MOST) -> Answer:
-    """As many items as fit, of which those given begin at `offset`, and from where to ask for more; null at the end."""
+    """As many items as fit, starting at `offset`, and the offset of the next page; null at the end."""
 
     def fits(count: int) -> bool:
         return len(dumps(wrap(items[:count]) | {"next_offset": 10**9})) <= most
@@ -106,12 +106,12 @@ def page(items: list[Any], offset: int, total: int, wrap: Callable[[list[Any]], 
 
 
 def _size(answer: Answer, gone: Mapping[str, int]) -> int:
-    """How long the answer is; the counts of what is cut may still grow by one."""
+    """The length of the answer; the counts of cut items may still grow by one."""
     return len(dumps(answer | {"cut": {**gone, "consequences": 10**6}}))
 
 
 def largest(count: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `count` that fits, 0 where none does."""
+    """The largest number up to `count` that fits, 0 if none does."""
     if fits(count):
         return count
     low, high = 0, count

@@ -1,4 +1,4 @@
-"""Runs by the names that agents use: relative to the root, percent-encoded where a name holds what one cannot type."""
+"""Runs by the names that agents use: relative to the root, percent-encoded unless they are plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote_to_bytes
 from steadyrun.agents.bounded_json import short
 from steadyrun.store.discover import Root, RunPlace
 
-# What a tool says when it cannot answer: a stable word, what is wrong, and what to do next. Never a traceback.
+# The error of a tool: a stable code, what is wrong, and what to do next. Never a traceback.
 
 
 NO_RUN = "no-such-run"
@@ -23,11 +23,11 @@ UNREADABLE = "unreadable-run"
 NOTHING = "nothing-to-tell"
 NOT_WRITTEN = "not-written"
 INTERNAL = "internal-error"
-_LONGEST_REMEDY = 1_500  # characters: it may list what there is
+_LONGEST_REMEDY = 1_500  # characters: it may list the alternatives
 
 
 class Problem(Exception):  # noqa: N818  an answer, not a failure of the server
-    """A question that cannot be answered. Whatever it repeats of the question is bounded."""
+    """A call that cannot be answered. What it quotes from the call is bounded."""
 
     def __init__(self, code: str, message: str, remedy: str) -> None:
         super().__init__(short(message))
@@ -37,17 +37,17 @@ class Problem(Exception):  # noqa: N818  an answer, not a failure of the server
         return {"error": self.code, "message": self.message, "next": self.remedy}
 
 
-ITSELF = "."  # the root, where it is a run
+ITSELF = "."  # the root, if it is a run
 
 
 def name_of(location: RunPlace) -> str:
-    """The name of a run: its path below the root as it is, if it is plain text, else percent-encoded."""
+    """The name of a run: its path below the root, percent-encoded unless it is plain text."""
     plain = os.fsdecode(unquote_to_bytes(location.key))
     return (plain if plain.isascii() and plain.isprintable() and "%" not in plain else location.key) or ITSELF
 
 
 def find(root: Root, name: str) -> RunPlace:
-    """The run with this name; a problem where it is none, or leads out of the root in any way."""
+    """The run with this name; an error if it is not a run or leads out of the root."""
     location = root.find(_path(name)) if name else None
     if location is None:
         raise Problem(NO_RUN, f"there is no run {short(name, 200)!r} below the root", _near(root, name))
@@ -55,7 +55,7 @@ def find(root: Root, name: str) -> RunPlace:
 
 
 def _path(name: str) -> str:
-    """The path that a name stands for; one that no file has, where it cannot be encoded."""
+    """The path of a name; a path that no file has if it cannot be encoded."""
     try:
         return "" if name == ITSELF else os.fsdecode(unquote_to_bytes(os.fsencode(name)))
     except UnicodeError:
@@ -65,12 +65,12 @@ def _path(name: str) -> str:
 def _near(root: Root, name: str) -> str:
     names = sorted(name_of(location) for location in root.runs())
     if not names:
-        return "there are no runs below the root at all; record one, or start the server with another root"
+        return "there are no runs below the root; record a run, or start the server with another root"
     close = difflib.get_close_matches(name[:200], names, n=3)
     meant = f"did you mean {' or '.join(quote(similar, safe='/') for similar in close)}? " if close else ""
-    return f"{meant}list_runs names the runs; names are relative to the root, without '..'"
+    return f"{meant}list_runs lists the runs; names are relative to the root, without '..'"
 
 
 def without(root: Path, text: str) -> str:
-    """A message without the path of the root, which says nothing to an agent."""
+    """A message without the path of the root, which agents do not need."""
     return text.replace(f"{root}/", "").replace(str(root), ITSELF)

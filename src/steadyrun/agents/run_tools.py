@@ -1,4 +1,4 @@
-"""What the tools answer: from one run, from the list of runs, or from the table of questions."""
+"""The tools' answers: from one run, from the list of runs, or from the table of questions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from steadyrun.store.run_summary import printable
 from steadyrun.store.series_catalogue import entry_for
 from steadyrun.trees.walker import Asked
 
-# The tools that answer from one run or from the list of runs: `list_runs`, `check`, `events`, `explain`.
+# The tools for one run or the list of runs: `list_runs`, `check`, `events`, `explain`.
 
 
 log = logging.getLogger("steadyrun.agents")
@@ -64,7 +64,7 @@ class _ListedRun:
 
 
 def list_runs(root: Root, offset: int = 0, limit: int = 20) -> Answer:
-    """One page of the list; only the runs on it are read."""
+    """One page of the list of runs; only these runs are read."""
     listed = sorted((_listed(location) for location in root.runs()), key=lambda run: (-run.began, run.name))
     rows = [_row(run) for run in listed[offset : offset + limit]]
 
@@ -77,7 +77,7 @@ def list_runs(root: Root, offset: int = 0, limit: int = 20) -> Answer:
 def _listed(location: RunPlace) -> _ListedRun:
     try:
         began = started(open_run(location.path).manifest)
-    except Exception as problem:  # one strange run must not hide the others
+    except Exception as problem:  # one unreadable run must not hide the others
         log.debug("reading %s failed: %s", location.name, problem)
         began = 0.0
     return _ListedRun(location, name_of(location), began)
@@ -88,7 +88,7 @@ def _row(run: _ListedRun) -> dict[str, Any]:
         view = open_run(run.location.path).as_of_now()
         state = view.state
         loss = view.series("loss") if "loss" in view.names() else None
-        verdict, headline = last_word(view, state)
+        verdict, headline, _ = last_word(view, state)
         return {
             "run": run.name,
             "state": short(state, 20),
@@ -109,15 +109,15 @@ def _time(began: float) -> str | None:
     return datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds") if known else None
 
 
-# The tool `check`: the report of a run as `steadyrun check --json` has it, with the faults of the walk alone.
-_SHORTENED = ("not_asked", "notes", "damage", "consequences", "walk", "beside")  # what is cut first comes first
+# The tool `check`: the report of a run as in `steadyrun check --json`, with only the faults of the walk.
+_SHORTENED = ("not_asked", "notes", "damage", "consequences", "walk", "beside")  # cut in this order
 
 
-def check(root: Root, run: str, all: bool = False, question: str = "", after: str = "") -> Answer:
-    """The report of a run; with `after` compared with an earlier run, both walked past their first fault."""
+def check(root: Root, run: str, everything: bool = False, question: str = "", after: str = "") -> Answer:
+    """The report of a run; with `after` compared with an earlier run, both checked past their first fault."""
     location, old = find(root, run), find(root, after) if after else None
     asked = _codes(question)
-    report = _walk(location, all or old is not None)
+    report = _walk(location, everything or old is not None)
     comparison = None if old is None else compare(report, _walk(old, True))
     whole = document(report, comparison) | {"run": name_of(location)}
     if old is not None:
@@ -126,27 +126,29 @@ def check(root: Root, run: str, all: bool = False, question: str = "", after: st
 
 
 def _walk(location: RunPlace, go_on: bool) -> Report:
-    """The walk, with the thresholds that the working directory changes, as on the command line."""
+    """Check a run with the thresholds of the working directory, as on the command line."""
     try:
         changes = limits.changes({}, Path.cwd())
     except UsageError as problem:
         message = short(without(Path.cwd(), str(problem)), 300)
-        raise Problem(BAD_ARGUMENT, message, "mend that file: it changes thresholds") from None
+        raise Problem(BAD_ARGUMENT, message, "fix that file, which sets thresholds") from None
     return check_with(location.path, changes, go_on=go_on)
 
 
 def _codes(question: str) -> set[str]:
-    """The questions of which everything is wanted."""
+    """The questions to show in full."""
     if not question:
         return set()
     try:
         return {named.code for named in section_named(question) or [question_named(question)]}
     except UsageError as problem:
-        raise Problem(NO_QUESTION, str(problem).partition(";")[0], "explain without a code lists them all") from None
+        raise Problem(
+            NO_QUESTION, str(problem).partition(";")[0], "call explain without a code to list all questions"
+        ) from None
 
 
 def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer:
-    """Of the walk the faults, and the questions that were asked for; how many answers of each kind there are."""
+    """The faults of the walk and the requested questions, and the number of answers of each kind."""
     walk = [
         answered for answered in whole["walk"] if answered["answer"] in {FAULT, SUSPECT} or answered["code"] in asked
     ]
@@ -168,19 +170,19 @@ def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer
 
 
 def _beside(asked: Asked) -> dict[str, Any]:
-    """A fault of its own, which the headline does not explain, with its fix."""
+    """A separate fault, which the headline does not explain, with its fix."""
     return brief(asked) | {"fix": asked.answer.fix}
 
 
-# The tool `events`: what was noted while a run went on.
+# The tool `events`: the event log of a run.
 
 
-_KINDS = 40  # that are counted
+_KINDS = 40  # kinds to count
 _MOST = 200  # events on one page
 
 
 def events(root: Root, run: str, kind: str = "", offset: int = 0) -> Answer:
-    """The events of a run, oldest first; of one kind if it is given."""
+    """The events of a run, oldest first; only of one kind if given."""
     location = find(root, run)
     all_events = open_run(location.path).events()
     matching = [event for event in all_events if kind in ("", event.kind)]
@@ -199,11 +201,11 @@ def _entry(event: Event) -> dict[str, Any]:
     return {"kind": short(event.kind, 60), "step": event.step, "time": round(event.time, 3), "fields": fields}
 
 
-# The tool `explain`: what a question asks, why, its limits and its fixes.
+# The tool `explain`: what a question checks, why, its limits and its fixes.
 
 
 def explain(code: str = "") -> Answer:
-    """The page of a question; of a section its questions; without a code the sections."""
+    """The page of a question, the questions of a section, or all sections without a code."""
     if not code:
         return {
             "sections": [
@@ -220,7 +222,7 @@ def explain(code: str = "") -> Answer:
         question = question_named(code)
     except UsageError as problem:
         known = ", ".join(everything())
-        raise Problem(NO_QUESTION, str(problem).partition(";")[0], f"there are: {known}") from None
+        raise Problem(NO_QUESTION, str(problem).partition(";")[0], f"known codes: {known}") from None
     return {
         "code": question.code,
         "aliases": list(question.aliases),
@@ -237,7 +239,7 @@ def _text(question: Question) -> str:
     return "\n\n".join(parts)
 
 
-# The tool `series`: which series a run has, and one of them in few points that keep its spikes.
+# The tool `series`: the series of a run, and a series in few points that keep its spikes.
 
 
 LEAST, MOST_POINTS = 10, 500  # points
@@ -256,7 +258,7 @@ def series(
     points: int = 100,
     offset: int = 0,
 ) -> Answer:
-    """One series, or without a name the names that match the pattern."""
+    """One series, or the names that match the pattern if no name is given."""
     location = find(root, run)
     view = open_run(location.path).as_of_now()
     if not name:
@@ -265,13 +267,13 @@ def series(
         chosen = view.series(name)
     except UsageError as problem:
         hint = str(problem).partition("; ")[2]
-        remedy = f"{short(hint, 300)} (series with a pattern lists the names)"
+        remedy = f"{short(hint, 300)} (call series with a pattern to list the names)"
         raise Problem(NO_SERIES, f"this run has no series {short(name, 100)!r}", remedy) from None
     return {"run": name_of(location)} | _one(chosen, first, last, points)
 
 
 def _names(names: list[str], pattern: str, offset: int) -> Answer:
-    """The names that match, one page of them."""
+    """One page of the matching names."""
     matching = [name for name in names if fnmatchcase(name, pattern)]
 
     def wrap(shown: list[Any]) -> Answer:
@@ -283,7 +285,7 @@ def _names(names: list[str], pattern: str, offset: int) -> Answer:
 
 def _one(chosen: Series, first: int | None, last: int | None, most: int) -> Answer:
     if first is not None and last is not None and first > last:
-        raise Problem(BAD_ARGUMENT, f"first ({first}) is after last ({last})", "swap them")
+        raise Problem(BAD_ARGUMENT, f"first ({first}) is larger than last ({last})", "swap them")
     inside = np.ones(len(chosen), bool)
     if first is not None:
         inside &= chosen.steps >= first
@@ -306,8 +308,8 @@ def _one(chosen: Series, first: int | None, last: int | None, most: int) -> Answ
 
 
 def few(values: Values, most: int) -> npt.NDArray[np.int64]:
-    """Which points to show, at most `most`: the ends, the lowest and highest of every stretch, and of those that are
-    not finite the first, the last and some between."""
+    """At most `most` points to show: the ends, the minimum and maximum of every stretch, and the first, the last and
+    some other non-finite points."""
     if len(values) <= most:
         return np.arange(len(values))
     good, bad = np.flatnonzero(np.isfinite(values)), np.flatnonzero(~np.isfinite(values))
@@ -317,7 +319,7 @@ def few(values: Values, most: int) -> npt.NDArray[np.int64]:
 
 
 def _extremes(values: Values, good: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-    """At most that many of the finite points; the ends come on top of what thinning keeps, if they are no extremes."""
+    """At most that many finite points; the ends are added to what thinning keeps, unless they are extremes."""
     if not len(good):
         return good
     kept = good[places(values[good], most)]
@@ -325,7 +327,7 @@ def _extremes(values: Values, good: npt.NDArray[np.int64], most: int) -> npt.NDA
 
 
 def summary(steps: npt.NDArray[np.int64], values: Values) -> dict[str, Any] | None:
-    """The ends, the extremes and the middle of the finite values, and how many are not finite, from which step on."""
+    """Ends, extremes, mean and median of the finite values, the number of non-finite values and their first step."""
     if not len(values):
         return None
     finite = np.isfinite(values)
@@ -346,21 +348,21 @@ def _point(steps: npt.NDArray[np.int64], values: Values, index: int) -> list[Any
     return [int(steps[index]), figure(float(values[index]))]
 
 
-# The tool `postmortem`: the document of an incident. It is written to the run directory only where that is asked.
+# The tool `postmortem`: the document of an incident. It is written to the run directory only on request.
 
 
-_NO_PICTURE = "it was not asked for."
+_NO_PICTURE = "it was not requested."
 
 
 def postmortem(root: Root, run: str, step: int | None = None, write: bool = False) -> Answer:
-    """The post-mortem of the gravest incident, or of the moment at `step`, as Markdown within JSON."""
+    """The post-mortem of the most severe incident, or of the one at `step`, as Markdown within JSON."""
     location = find(root, run)
     try:
         document = composed(location.path, step)
     except RunDirectoryError:
         raise
     except UsageError as problem:
-        remedy = "check says how the run stands; give a step to write about any moment of it"
+        remedy = "call check for the state of the run; give `step` to write about any step"
         raise Problem(NOTHING, short(without(root.path, str(problem))), remedy) from None
     files = _written(document, root) if write else None
     return _answer(name_of(location), document, _document_text(document, root), files)
@@ -373,21 +375,21 @@ def _document_text(document: Document, root: Root) -> str:
 
 
 def _typed(path: Path, root: Root) -> str:
-    """A path as one types it where the server was started; below the root where that is elsewhere."""
+    """A path relative to where the server was started, or below the root if that is elsewhere."""
     here = os.path.relpath(path)
     return str(path.relative_to(root.path)) if here.startswith("..") else here
 
 
 def _written(document: Document, root: Root) -> list[str]:
-    """Write the files into the run directory, and nowhere else: not where a link leads."""
+    """Write the files to the run directory only; do not follow links."""
     folder = document.case.run / FOLDER
-    remedy = "leave `write` out: the answer has the whole document"
+    remedy = "call it without `write`: the answer has the whole document"
     try:
         if not plain(folder):
-            raise Problem(NOT_WRITTEN, f"{FOLDER} of the run holds links, or is one", remedy)
+            raise Problem(NOT_WRITTEN, f"{FOLDER} of the run is a symbolic link, or contains one", remedy)
         files = save(document, None, picture=False)
     except OSError as problem:
-        raise Problem(NOT_WRITTEN, f"{FOLDER} cannot be written: {problem.strerror}", remedy) from None
+        raise Problem(NOT_WRITTEN, f"cannot write to {FOLDER}: {problem.strerror}", remedy) from None
     return [_relative(path, root) for path in (files.markdown, files.json)]
 
 

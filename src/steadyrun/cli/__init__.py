@@ -1,4 +1,4 @@
-"""Job: the command line: one file per command, each importing what is heavy when it runs.
+"""Job: the command line: one file per command, which imports heavy packages only when it runs.
 May import: everything; typer, rich.
 Entry point: `main`.
 Output: data on stdout, messages on stderr, an exit code.
@@ -49,22 +49,24 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Record a training run and find out what is wrong with it.
+    """Find out why a training run went wrong, and what to change.
 
-    Start with: steadyrun demo
+    \b
+    Example:
+      steadyrun demo                       trains a small language model on the CPU
+      steadyrun check experiments/healthy  checks the run that it recorded
 
-    It trains a small language model on the CPU and leaves a run directory;
-    steadyrun check experiments/healthy says what is wrong with it.
+    Every command has examples of its own: steadyrun COMMAND --help
     """
 
 
 def main() -> None:
-    """The `steadyrun` console script."""
+    """Run the `steadyrun` console script."""
     try:
         app()
-    except Exception:  # Python would leave with 1, which says that a fault was found
+    except Exception:  # Python would exit with 1, the code of a fault
         traceback.print_exc()
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""`steadyrun check`: walk a run down the trees and say what was found."""
+"""`steadyrun check`: find what is wrong with a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SUSPECT = 4  # the exit code
 
 
 class FailOn(StrEnum):
-    """From which grade on a check fails."""
+    """The mildest grade that makes a check fail."""
 
     fault = "fault"
     suspect = "suspect"
@@ -51,46 +51,36 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
-    go_on: Annotated[bool, typer.Option("--all", help="Go on past the first fault, and list every question.")] = False,
+    go_on: Annotated[bool, typer.Option("--all", help="Go on after the first fault, and list every question.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the whole walk, and every limit of the finding.")
+        bool,
+        typer.Option("--verbose", "-v", help="Show every question with its answer, and every limit of the finding."),
     ] = False,
     after: Annotated[
         str | None,
-        typer.Option(metavar="OLD", help="Say what changed since this earlier run: did the fix work? Implies --all."),
+        typer.Option(metavar="OLD", help="Compare with this earlier run: did the fix work? Implies --all."),
     ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as C3.1.high=8; repeatable."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Walk again whenever the run has new data, until it has ended.")
+        bool, typer.Option("--follow", help="Check again whenever the run has new data, until it ends.")
     ] = False,
     until_fault: Annotated[
-        bool, typer.Option("--until-fault", help="Follow, and leave with 1 at the first fault.")
+        bool, typer.Option("--until-fault", help="Follow the run, and exit with 1 at the first fault.")
     ] = False,
     fail_on: Annotated[
-        FailOn, typer.Option(help="Leave with 4 on a suspect, or only with 1 on a fault (then a suspect exits 0).")
+        FailOn, typer.Option(help="The mildest finding that fails: fault exits with 0 on a suspect, suspect with 4.")
     ] = FailOn.suspect,
-    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks with --follow.")] = 1.0,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to begin.")] = 60.0,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two checks with --follow.")] = 1.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to start.")] = 60.0,
     log_format: FormatOption = None,
     roles: MapOption = None,
     declarations: DeclareOption = None,
     number: RunOption = None,
 ) -> None:
-    """Walk a run down the decision trees to the first thing that is wrong.
-
-    The report begins with the answer: fault (proved), suspect (likely, with
-    the experiment that decides), cannot tell (and what to record) or
-    healthy (every recorded vital sign is green). The first fault is shown
-    with its evidence, its fix and what to type next; --verbose shows every
-    question with its answer and its limits. Works on finished, crashed,
-    killed and running runs, and leaves report.json in the run directory. A
-    log of another tool (see steadyrun import) is imported on the fly. A log
-    or a folder that holds several runs is listed, a line for each; --run
-    shows one of them. The exit code is the worst, and --json prints
-    one object on each line.
+    """Find the first thing that is wrong with a run, and how to fix it.
 
     \b
     Examples:
@@ -104,7 +94,18 @@ def check(
       steadyrun check train.log --run 2
       steadyrun check experiments/mine --follow --until-fault
 
-    Thresholds can also be kept in steadyrun.toml (table thresholds) or
+    The report starts with the verdict: fault (proved), suspect (likely, with
+    the experiment that decides), cannot tell (and what to record) or healthy
+    (every recorded vital sign is green). Then come the evidence, the fix and
+    the next command. It works on finished, crashed, killed and running runs,
+    and writes report.json to the run directory.
+
+    A log of another tool (see steadyrun import) is imported for this check
+    only. If a log or folder holds several runs, each gets one line, --run
+    shows one of them, the exit code is the worst, and --json prints one
+    object per line.
+
+    Thresholds can also be set in steadyrun.toml (table thresholds) or
     pyproject.toml (tool.steadyrun.thresholds); docs/thresholds.md lists
     them all.
 
@@ -141,7 +142,8 @@ def check(
 def _check_given(given: LogOptions, no_log: bool) -> None:
     if no_log and given != LogOptions():
         raise UsageError(
-            "--format, --map, --declare and --run are for logs of other tools, and none is given: leave them out"
+            "--format, --map, --declare and --run apply only to logs of other tools, and no log is given: leave them "
+            "out"
         )
 
 
@@ -151,7 +153,7 @@ def _no_run(path: str, count: int, number: int | None) -> LogError:
 
 
 def _offer_replay(report: Report) -> None:
-    """Suggest the replay of an incident that was captured and not replayed yet."""
+    """Suggest to replay an incident that was captured and not replayed yet."""
     if any(not incident.replay and not incident.missing for incident in report.incidents):
         say(f"find the cause by replay: {as_typed('steadyrun')} replay {shlex.quote(report.run)}")
 
@@ -164,7 +166,7 @@ def _limits(assignments: list[str]) -> Changes:
 
 @dataclass(frozen=True)
 class _Checking:
-    """One invocation: which run, in which form, with which limits, compared with what."""
+    """One invocation: the run, the output form, the limits, and the run to compare with."""
 
     run: str
     form: str
@@ -174,13 +176,13 @@ class _Checking:
     verbose: bool = False
 
     def log(self, given: LogOptions) -> int:
-        """Judge every run of a log, or the one that is chosen; the exit code."""
+        """Check every run of a log, or the chosen run; return the exit code."""
         from steadyrun.cli.run_list import Judged, exit_code, show
 
         compared = self._comparing()
         judged = []
         for each in log_runs(self.run, given):
-            alone = self.after is not None and each.number == 1  # --run may mean the log that it is compared with
+            alone = self.after is not None and each.number == 1  # --run may be meant for the log to compare with
             if given.run in (None, each.number) or alone:
                 report = (
                     None if each.problem else replace(self._walk(each.path), run=self.run, again=self._again(given))
@@ -192,9 +194,9 @@ class _Checking:
             raise _no_run(self.run, each.number, given.run)
         only = judged[0].report if len(judged) == 1 else None
         if only is not None:
-            say(f"{judged[0].run.source} is a log ({judged[0].run.title}): imported for this check alone")
+            say(f"{judged[0].run.source} is a log ({judged[0].run.title}); it is imported for this check only")
             for line in judged[0].run.odd:
-                say(f"  odd: {line}")
+                say(f"  unusual: {line}")
             output.tell(self.form, only, compared(only))
             return only.exit_code
         self._check_several(len(judged))
@@ -202,7 +204,7 @@ class _Checking:
         return exit_code(judged)
 
     def folder(self, runs: list[Path], number: int | None) -> int:
-        """Judge every run of a folder of run directories, or the one that is chosen; the exit code."""
+        """Check every run of a folder of run directories, or the chosen run; return the exit code."""
         from steadyrun.cli.run_list import Judged, exit_code, show
 
         if number is not None and number > len(runs):
@@ -224,10 +226,10 @@ class _Checking:
     def _check_several(self, count: int) -> None:
         if self.form in {"junit", "markdown"} or self.after is not None:
             option = "--after" if self.after is not None else f"--{self.form}"
-            raise UsageError(f"{self.run} holds {count} runs, and {option} takes one: choose it with --run N")
+            raise UsageError(f"{self.run} holds {count} runs, and {option} takes a single run: choose it with --run N")
 
     def _again(self, given: LogOptions) -> str:
-        """What to type when a run that was chosen out of a log is mended; "" if the log is the run."""
+        """The next command once a run chosen from a log is fixed; "" if the log is the run."""
         return "" if given.run is None else f"check NEW_RUN --after {shlex.quote(self.run)} --run {given.run}"
 
     def once(self) -> Report:
@@ -240,7 +242,7 @@ class _Checking:
         return report
 
     def follow(self, interval: float, wait: float, until_fault: bool) -> Report:
-        """Tell every change, and the whole at the end."""
+        """Print every change, and the whole report at the end."""
         compared = self._comparing()
         printed: Report | None = None
         for report in following.follow(self.run, lambda: self._walk(self.run), interval=interval, wait=wait):

@@ -1,4 +1,4 @@
-"""`steadyrun demo`: train the grammar tutor, healthy or with one engineered fault."""
+"""`steadyrun demo`: train a small language model, healthy or with an engineered fault."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from steadyrun.cli.messages import as_typed, fail, is_run, say, stderr
 from steadyrun.cli.replay_progress import explain, replayed
 from steadyrun.store.jsonio import replace_file
 from steadyrun.store.run_summary import printable
+from steadyrun.text import counted, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from steadyrun.tutor.train import OnStep, TrainResult
 
 
-# What `steadyrun demo` shows of a run after training: leaf, replay, post-mortem, dashboard, and what to type next.
+# After training: check, replay, post-mortem, dashboard, and the next commands.
 
 
 def tell(directory: Path) -> list[str]:
-    """The whole story of a run, on stdout; returns commands that go on from here."""
+    """Print the whole story of a run; return the next commands."""
     report = _leaf(directory)
     captured = any((directory / "incidents").glob("step-*/incident.json"))
     step = _replay(directory) if captured else None
@@ -45,28 +46,29 @@ def tell(directory: Path) -> list[str]:
 
 def _leaf(directory: Path) -> Report:
     import steadyrun
+    from steadyrun.report import phrases
+    from steadyrun.report.summary import sections
 
     report = steadyrun.check(directory)
-    asked = report.leaf or next((note for note in report.notes if note.question.code.startswith("D")), None)
-    typer.echo(f"\nThe walk: {report.verdict}")
-    if asked is not None:
-        kind = "fault" if asked is report.leaf else "note"
-        typer.echo(printable(f"  {kind} {asked.question.code} {asked.answer.outcome}: {asked.answer.message}"))
-        if asked.answer.fix:
-            typer.echo(printable(f"  fix: {asked.answer.fix}"))
+    typer.echo(f"\nCheck: {printable(phrases.verdict(report))}")
+    for section in sections(report):
+        if section.title not in {"next", "vital signs"}:
+            typer.echo(printable(f"  {section.title}"))
+            for label, text in section.lines:
+                typer.echo(printable(f"    {label}: {text}" if label else f"    {text}"))
     return report
 
 
 def _replay(directory: Path) -> int | None:
-    """Execute the gravest incident again; its step, None where that failed."""
+    """Replay the most severe incident and return its step, None if that failed."""
     from steadyrun.errors import SteadyrunError
 
-    typer.echo("\nThe moment, executed again")
+    typer.echo("\nReplay of the most severe incident")
     try:
         result = replayed(directory, None, None, None)
         explain(result, everything=False, isolate=False, jobs=1)
     except SteadyrunError as problem:
-        say(f"the incident was not replayed: {problem}")
+        say(f"could not replay the incident: {problem}")
         return None
     for line in str(result).splitlines():
         typer.echo(f"  {printable(line)}")
@@ -83,7 +85,7 @@ def _postmortem(directory: Path, step: int | None) -> Path | None:
         written = document_files.save(document, None, picture=True, with_checklist=False)
         document_files.add_lesson(document)
     except (SteadyrunError, OSError) as problem:
-        say(f"no post-mortem was written: {problem}")
+        say(f"could not write the post-mortem: {problem}")
         return None
     return written.markdown
 
@@ -102,7 +104,7 @@ def _verify(document: Path) -> str:
 
 
 def commands(words: list[str]) -> str:
-    """Commands as the reader types them, a line each."""
+    """Commands as the user types them, one per line."""
     return "\n".join(f"  {as_typed('steadyrun')} {line}" for line in words)
 
 
@@ -111,38 +113,39 @@ SECONDS_BETWEEN_UPDATES = 0.1
 
 
 def demo(
-    fault: Annotated[str, typer.Argument(help="The engineered fault, or healthy; --list names them.")] = "healthy",
+    fault: Annotated[str, typer.Argument(help="An engineered fault, or healthy; see --list.")] = "healthy",
     out: Annotated[
         Path | None,
-        typer.Option(help="The run directory. Without it: experiments/FAULT, or the first free of -2, -3, ..."),
+        typer.Option(help="The run directory. Default: experiments/FAULT, with -2, -3, ... appended if it exists."),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Optimizer steps; the schedule spans exactly these.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Fixes the initial weights and the order of the data.")] = 42,
+    steps: Annotated[
+        int, typer.Option(help="Number of optimizer steps, which is also the length of the schedule.")
+    ] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of the data.")] = 42,
     remedy: Annotated[
-        bool, typer.Option("--remedy", help="Train the fault's program with the fault repaired, into FAULT-remedied.")
+        bool, typer.Option("--remedy", help="Train the same program with the fault fixed, into FAULT-remedied.")
     ] = False,
-    list_faults: Annotated[bool, typer.Option("--list", help="Name every fault and leave.")] = False,
+    list_faults: Annotated[bool, typer.Option("--list", help="List all faults and exit.")] = False,
     train_only: Annotated[
-        bool, typer.Option("--train-only", help="Train and record, and leave the rest of the story out.")
+        bool, typer.Option("--train-only", help="Only train and record; skip check, replay and post-mortem.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that --out already holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run in --out.")] = False,
 ) -> None:
-    """Train a mini-GPT on English verb sentences and show the whole story.
-
-    Healthy by default; name a fault to train the same program with that
-    mistake built in. Then the run is checked; an incident is executed again
-    and its cause looked for by experiment; the post-mortem and the dashboard
-    are written. Training takes well under a minute on two CPU cores, the
-    story another; it needs torch and tokenizers (the extra "tutor").
+    """Train a mini-GPT, with a mistake built in if you like, and find the mistake.
 
     \b
     Examples:
       steadyrun demo                        healthy, in experiments/healthy
       steadyrun demo rare-token-spike       a spike, its cause, its post-mortem
       steadyrun demo --list                 the faults to choose from
-      steadyrun demo no-warmup --steps 300  a short run with a fault in it
-      steadyrun demo --seed 7 --out runs/7  another seed, another place
-      steadyrun demo rare-token-spike --remedy  the fault repaired
+      steadyrun demo no-warmup --steps 300  a short run with a fault
+      steadyrun demo --seed 7 --out runs/7  another seed, another folder
+      steadyrun demo rare-token-spike --remedy  the fault fixed
+
+    It trains on English verb sentences, checks the run, replays an incident,
+    finds its cause by experiment, and writes the post-mortem and the
+    dashboard. Training takes less than a minute on two CPU cores, the rest
+    another. It needs torch and tokenizers (the extra "tutor").
 
     \b
     Exit codes: 0 trained, 2 bad input, 130 stopped with Ctrl-C.
@@ -158,7 +161,7 @@ def demo(
     try:
         result = _train(fault, recipe, directory)
     except KeyboardInterrupt:
-        say(f"stopped with Ctrl-C; what was recorded until then is in {directory}")
+        say(f"stopped with Ctrl-C; the recording so far is in {directory}")
         raise typer.Exit(130) from None
     _summarise(name, result, directory)
     more = [] if train_only else tell(directory)
@@ -195,16 +198,16 @@ def _recipe(fault: str, steps: int, seed: int, remedy: bool) -> Recipe:
 
 
 def _clip_of(run: Path, steps: int, seed: int) -> float | None:
-    """The clip threshold that the faulty run's own norms suggest; None where there is no such run to learn it from."""
+    """The clip threshold that the faulty run's gradient norms suggest; None if there is no such run."""
     import steadyrun
 
     if not is_run(run):
-        say(f"there is no {run} to take a clip threshold from; the usual one is used")
+        say(f"{run} does not exist, so the default clip threshold is used")
         return None
     view = steadyrun.open_run(run)
     declared = view.manifest.get("config", {})
     if (declared.get("seed"), declared.get("total_steps")) != (seed, steps):
-        say(f"{run} has another seed or length, so the usual clip threshold is used")
+        say(f"{run} has another seed or length, so the default clip threshold is used")
         return None
     clip = steadyrun.suggest_clip(view)
     say(f"clip threshold {clip:g}, from the gradient norms of {run} before its incident")
@@ -212,7 +215,7 @@ def _clip_of(run: Path, steps: int, seed: int) -> float | None:
 
 
 def _first_free(path: Path) -> Path:
-    """`path`, or the first of `path`-2, `path`-3, ... that does not exist."""
+    """`path`, or the first of `path`-2, `path`-3, ... that does not exist yet."""
     candidate, number = path, 1
     while candidate.exists():
         number += 1
@@ -221,7 +224,7 @@ def _first_free(path: Path) -> Path:
 
 
 def _vacate(out: Path, force: bool) -> Path:
-    """`out`, once nothing is there that a new run would overwrite."""
+    """`out`, once a new run would not overwrite anything in it."""
     if not out.is_dir() or not any(out.iterdir()):
         return out
     if not force:
@@ -247,11 +250,11 @@ def _train(fault: str, recipe: Recipe, directory: Path) -> TrainResult:
     from steadyrun.tutor.faults import FAULTS
     from steadyrun.tutor.train import train_recorded
 
-    # Tensors this small gain little from a second thread, and on a busy machine threads waiting for each
-    # other cost many times what they save. One thread also means one order of summation on every machine.
+    # Tensors this small gain little from a second thread, and on a busy machine threads that wait for each
+    # other cost much more. One thread also means the same order of summation on every machine.
     torch.set_num_threads(1)
     config = recipe.config
-    what = f"the remedy of {fault}" if recipe.remedied else f"{fault}: {FAULTS[fault].summary}"
+    what = f"{fault}, with the fault fixed" if recipe.remedied else f"{fault}: {FAULTS[fault].summary}"
     say(f"{what}\n{config.steps} steps, warmup {config.warmup_steps}, seed {config.seed}, into {directory}")
     with _progress() as progress:
         return train_recorded(recipe, directory, _show_steps(progress, config.steps))
@@ -268,7 +271,7 @@ def _progress() -> Progress:
 
 
 def _show_steps(progress: Progress, steps: int) -> OnStep:
-    """A callback that moves the bar ten times a second: reading a tensor waits for it."""
+    """A callback that updates the bar ten times a second, because reading a tensor waits for the device."""
     nothing_yet = float("nan")
     task = progress.add_task("", total=steps, loss=nothing_yet, lr=nothing_yet, norm=nothing_yet)
     due = 0.0
@@ -283,7 +286,7 @@ def _show_steps(progress: Progress, steps: int) -> OnStep:
 
 
 def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, explained: bool) -> None:
-    """What to type next."""
+    """Print the next commands."""
     from steadyrun.tutor.faults import FAULTS
 
     run = shlex.quote(str(directory))
@@ -299,8 +302,8 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
 
     series = len(steadyrun.open_run(directory).names())
     typer.echo(
-        f"{fault}: {len(result.losses)} steps in {result.seconds:.1f} s\n"
-        f"  training loss    {result.losses[0]:.3f} at the first step, {result.losses[-1]:.3f} at the last\n"
-        f"  validation loss  {result.val_losses[-1]:.3f} (n-gram baseline {result.baseline_loss:.3f})\n"
+        f"{fault}: {counted(len(result.losses), 'step')} in {shown(result.seconds)} s\n"
+        f"  training loss    {shown(result.losses[0])} at the first step, {shown(result.losses[-1])} at the last\n"
+        f"  validation loss  {shown(result.val_losses[-1])} (n-gram baseline {shown(result.baseline_loss)})\n"
         f"  run directory    {directory} ({series} series)"
     )

@@ -1,4 +1,4 @@
-"""`steadyrun explain`: the page of a question, in the terminal."""
+"""`steadyrun explain`: the page of a question in the terminal."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ WIDEST = 100
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(help="A question such as C2.1 or A3.1, a section such as C2, or `tree`; without it, all."),
+        typer.Argument(
+            help="A question such as C2.1 or A3.1, a section such as C2, or `tree`. Default: all questions."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a question asks, why, its limits and where they are from.
-
-    The page of a question also has what it needs and how to record it,
-    every answer it can give with its fix, and what healthy and faulty runs
-    measured. docs/questions has the same pages.
+    """Explain a question: what it checks, why, its limits and its fixes.
 
     \b
     Examples:
-      steadyrun explain            all questions, in the order of the walk
+      steadyrun explain            all questions, in the order they are asked
       steadyrun explain C2.1       one question
       steadyrun explain P3.4       one probe of preflight
       steadyrun explain P3.2       the same as A3.1: former codes still work
       steadyrun explain C2         the questions of one section
-      steadyrun explain tree       the trees with their edges, as they are walked
+      steadyrun explain tree       the decision trees with their edges
       steadyrun explain C2.1 --json | jq .thresholds
+
+    The page of a question lists the series it needs and how to record them,
+    every answer it can give with its fix, the source of every limit, and
+    what healthy and faulty runs measured. docs/questions has the same pages.
 
     \b
     Exit codes: 0 shown, 2 no such question.
@@ -107,7 +109,7 @@ def _show_page(question: Question, as_json: bool) -> None:
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    """Lines that fit the terminal; where stdout is none, one line."""
+    """Lines that fit the terminal; a single line if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return [f"{first}{text}"]
     width = min(WIDEST, shutil.get_terminal_size().columns)

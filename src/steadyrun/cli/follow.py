@@ -1,4 +1,4 @@
-"""Walking a run again and again while it is being written."""
+"""Check a run repeatedly while it is being written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:
-    """A report whenever the run has new data, until it has ended."""
+    """Yield a report whenever the run has new data, until it ends."""
     until_begun(run, interval, wait)
     walked, took, unknown = None, 0.0, 0
     while True:
@@ -27,17 +27,17 @@ def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float
             report = walk()
             took = time.monotonic() - began
             yield report
-            # What was written during the walk may not be in the report yet.
+            # What was written during the check may not be in the report yet.
             if report.state in ENDED and _data_of(run) == now:
                 return
         unknown = unknown + 1 if now[0] == "unknown" else 0
-        if unknown == 2:  # not at once: a run that is just beginning has no manifest yet
-            say(f"the manifest of {run} cannot be read, so its end will not be seen: Ctrl-C stops")
-        time.sleep(max(interval, took))  # a walk over a long run must not keep a core busy
+        if unknown == 2:  # not immediately: a run that has just started has no manifest yet
+            say(f"cannot read the manifest of {run}, so the end of the run will go unnoticed; press Ctrl-C to stop")
+        time.sleep(max(interval, took))  # checking a long run must not keep a core busy
 
 
 def changed_answers(report: Report, before: Report | None) -> list[Asked]:
-    """The questions that are answered differently than before; at first those that are answered at all."""
+    """The questions whose answer changed; in the first report, every question with an answer."""
     known = {} if before is None else {asked.question.code: _answer(asked) for asked in before.walk.path}
     unanswered = ("cannot-tell", "missing")
     return [a for a in report.walk.path if _answer(a) != known.get(a.question.code, unanswered)]
@@ -58,7 +58,7 @@ def _answer(asked: Asked) -> tuple[str, str]:
 
 
 def until_begun(run: str, interval: float, wait: float) -> None:
-    """Wait for the run to begin; the reader's own error where it does not."""
+    """Wait for the run to start; raise the reader's error if it does not."""
     from steadyrun.store.reader import open_run
 
     deadline = time.monotonic() + wait
@@ -66,15 +66,15 @@ def until_begun(run: str, interval: float, wait: float) -> None:
     while True:
         try:
             view = open_run(run)
-            if not view.manifest and not view.names():  # the folders are there, and nothing is in them yet
-                raise RunDirectoryError(f"{run} holds neither a manifest nor any series yet")
+            if not view.manifest and not view.names():  # the folders exist and are still empty
+                raise RunDirectoryError(f"{run} has no manifest and no series yet")
         except NewerSchemaError:
             raise
         except RunDirectoryError:
             if time.monotonic() >= deadline:
                 raise
             if not announced:
-                say(f"waiting up to {wait:g} s for {run} to begin")
+                say(f"waiting up to {wait:g} s for {run} to start")
                 announced = True
             time.sleep(min(interval, max(0.0, deadline - time.monotonic())))
         else:
@@ -82,7 +82,7 @@ def until_begun(run: str, interval: float, wait: float) -> None:
 
 
 def _data_of(run: str) -> tuple[str, Fingerprint]:
-    """What changes when the run does: its state, and the files it writes with their sizes."""
+    """What changes with the run: its state, and the sizes of its files."""
     from steadyrun.store.reader import open_run
     from steadyrun.store.tail import fingerprint
 

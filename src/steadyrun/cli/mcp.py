@@ -1,4 +1,4 @@
-"""`steadyrun mcp`: the runs under a folder for coding agents, over the Model Context Protocol."""
+"""`steadyrun mcp`: serve the runs under a folder to coding agents, over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ _LEAST = 2  # the first version whose server is built this way
 
 def mcp(
     root: Annotated[
-        Path | None, typer.Argument(help="The folder with the runs; without it, experiments or the current folder.")
+        Path | None,
+        typer.Argument(help="The folder with the runs. Default: experiments if it exists, else the current folder."),
     ] = None,
     skill: Annotated[
-        bool, typer.Option("--skill", help="Print SKILL.md, which tells an agent how to use the command line.")
+        bool, typer.Option("--skill", help="Print SKILL.md, which explains the command line to an agent.")
     ] = False,
 ) -> None:
     """Serve the runs under a folder to a coding agent, over MCP on stdio.
-
-    An MCP client starts it and talks to it on stdin and stdout; by itself
-    it waits. The tools are list_runs, check, explain, series, events and
-    postmortem. Nothing outside of the folder can be reached, every answer
-    is short JSON, and nothing is written unless postmortem is asked to.
-    docs/agents.md says how to register it. It needs the extra "mcp".
 
     \b
     Examples:
       steadyrun mcp experiments
       steadyrun mcp --skill > .claude/skills/steadyrun/SKILL.md
 
+    An MCP client starts this command and talks to it on stdin and stdout.
+    The tools are list_runs, check, explain, series, events and postmortem.
+    They reach only the given folder, answer with short JSON, and write
+    nothing unless postmortem is called with write. docs/agents.md shows how
+    to register the server. Needs the extra "mcp".
+
     \b
-    Exit codes: 0 the client has left, 2 bad input or the extra is missing,
+    Exit codes: 0 the client disconnected, 2 bad input or missing extra,
     130 stopped with Ctrl-C.
     """
     if skill:
@@ -53,7 +54,7 @@ def mcp(
     from steadyrun.agents.mcp_server import serve
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    # A thread waits for the next line of stdin and cannot be interrupted: leave without it.
+    # A thread waits for the next line of stdin and cannot be interrupted: exit without it.
     signal.signal(signal.SIGINT, _leave)
     say(f"serving the runs under {folder} on stdin and stdout")
     serve(folder)
@@ -70,7 +71,7 @@ def _require_mcp() -> None:
         fail("the MCP server needs the Python package mcp", _INSTALL)
     version = importlib.metadata.version("mcp")
     if int(version.partition(".")[0]) < _LEAST:
-        fail(f"the MCP server needs mcp {_LEAST} or newer, and this is {version}", _INSTALL)
+        fail(f"the MCP server needs mcp {_LEAST} or newer; version {version} is installed", _INSTALL)
 
 
 def _leave(_signal: int, _frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the commands say: messages on stderr, data on stdout, and the runs near a path that is none."""
+"""Messages on stderr, data on stdout, and suggestions for a path that is not a run."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from steadyrun.errors import RunDirectoryError
 from steadyrun.store.jsonio import read_json
 from steadyrun.store.run_summary import printable
 
-# What the commands say: messages on stderr, data on stdout.
+# Messages on stderr, data on stdout.
 
 
 def stderr() -> Console:
-    """A console for messages. Made anew each time, so that a redirected stderr is seen."""
+    """A console for messages, new each time so that it respects a redirected stderr."""
     return Console(stderr=True, highlight=False)
 
 
 def say(message: str) -> None:
-    """One message, printed as it is: what looks like markup in a name, or moves the cursor, is only shown."""
+    """Print a message literally: markup and control characters in a name are shown, not interpreted."""
     stderr().print(Text(_lines(message)), soft_wrap=True)
 
 
 def fail(problem: str, remedy: str) -> NoReturn:
-    """One error, what to do about it, and exit code 2."""
+    """Print an error and what to do about it; exit with code 2."""
     message = Text.assemble(("error: ", "bold red"), _lines(problem), "\n  ", _lines(remedy))
     stderr().print(message, soft_wrap=True)
     raise typer.Exit(2)
 
 
 def out(data: str) -> None:
-    """Data on stdout, whatever its encoding; a reader that has left, as `head` does, changes no exit code."""
+    """Write data to stdout in its encoding; a closed pipe, as after `head`, does not change the exit code."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(data.encode(encoding, "backslashreplace").decode(encoding))
@@ -52,7 +52,7 @@ def out(data: str) -> None:
 
 
 def as_typed(name: str) -> str:
-    """How the reader starts a program of this environment: by its name if the shell finds it, else by its path."""
+    """What to type to start a program of this environment: its name if it is on PATH, else its path."""
     program = Path(sys.executable).with_name(name)
     in_path = shutil.which(name)
     if not program.exists() or (in_path is not None and Path(in_path).absolute() == program):
@@ -65,24 +65,22 @@ def _lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-# Run directories near a path that is none: what the person may have meant.
+# Run directories near a path that is not a run: what the user may have meant.
 
 
-_MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
+_MOST_ENTRIES = 500  # of one folder: a hint must be quick
 
 
 def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
-    """Fail because one of the given paths is not a run, and name runs near it."""
+    """Fail because one of the given paths is not a run, and list runs near it."""
     paths = [Path(name).expanduser() for name in given]
     wrong = next((path for path in paths if not is_run(path)), paths[-1])
     if wrong.is_file():
-        fail(
-            str(problem), f"if it is a log, make a run of it first: {as_typed('steadyrun')} import {quote(str(wrong))}"
-        )
+        fail(str(problem), f"if it is a log, import it first: {as_typed('steadyrun')} import {quote(str(wrong))}")
     near = runs_near(wrong)
     if wrong.is_dir() and not near and not (wrong / "manifest.json").exists():
         typed = f"{as_typed('steadyrun')} import {quote(str(wrong))}"
-        fail(str(problem), f"if there are logs in it, make runs of them first: {typed}")
+        fail(str(problem), f"if it holds logs, import them first: {typed}")
     names = ", ".join(str(path) for path in near)
     fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} {command} --help")
 
@@ -97,7 +95,7 @@ def is_run(path: Path) -> bool:
 
 
 def runs_near(path: Path, most: int = 4) -> list[Path]:
-    """The run that `path` lies in, or some of the runs below it; where it does not exist, those with like names."""
+    """The run that contains `path`, or some runs below it; runs with similar names if it does not exist."""
     above = [parent for parent in islice(path.parents, 3) if is_run(parent)]
     if above:
         return above[:1]

@@ -1,4 +1,4 @@
-"""A report on stdout in the form that was asked for, and as `report.json` in the run directory."""
+"""A report on stdout in the requested form, and as `report.json` in the run directory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.report.comparison import Comparison
 
-UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
+UNWRAPPED = 1_000_000  # columns if stdout is not a terminal: lines do not wrap
 
 
 def chosen(as_json: bool, junit: bool, markdown: bool) -> str:
-    """The form that was asked for."""
+    """The requested form."""
     wanted = [name for name, given in (("json", as_json), ("junit", junit), ("markdown", markdown)) if given]
     if len(wanted) > 1:
-        fail(f"--{wanted[0]} and --{wanted[1]} are two forms of one report", "choose one of them")
+        fail(f"--{wanted[0]} and --{wanted[1]} exclude each other", "choose one of them")
     return wanted[0] if wanted else "text"
 
 
 def tell(form: str, report: Report, comparison: Comparison | None) -> None:
-    """The whole report."""
+    """Print the whole report."""
     if form == "json":
         out(_json(report, comparison, indent=2))
     elif form == "junit":
@@ -43,12 +43,12 @@ def tell(form: str, report: Report, comparison: Comparison | None) -> None:
 
 
 def tell_change(form: str, report: Report, before: Report | None, comparison: Comparison | None) -> None:
-    """What changed: the tree on a terminal, else lines. Markdown and JUnit XML come whole at the end."""
+    """Print what changed: the report on a terminal, else lines. Markdown and JUnit XML follow at the end."""
     if form == "json":
         out(_json(report, comparison, indent=None))
     elif form == "text" and sys.stdout.isatty():
         tell_end(form, report, comparison)
-        say("following; Ctrl-C stops")
+        say("following the run; press Ctrl-C to stop")
     elif form == "text":
         from steadyrun.report.terminal import change_line, verdict_line
 
@@ -57,7 +57,7 @@ def tell_change(form: str, report: Report, before: Report | None, comparison: Co
 
 
 def tell_end(form: str, report: Report, comparison: Comparison | None) -> None:
-    """The whole report as the last of a series: on a terminal in place of the one before, in JSON on one line."""
+    """Print the last report: on a terminal it replaces the one before, in JSON it is one line."""
     if form == "json":
         out(_json(report, comparison, indent=None))
         return
@@ -67,14 +67,14 @@ def tell_end(form: str, report: Report, comparison: Comparison | None) -> None:
 
 
 def leave(report: Report, comparison: Comparison | None) -> None:
-    """Leave `report.json` in the run directory."""
+    """Write `report.json` to the run directory."""
     from steadyrun.store.jsonio import replace_file
 
     path = Path(report.run).expanduser() / "report.json"
     try:
         replace_file(path, _json(report, comparison, indent=2))
     except OSError as problem:
-        say(f"{path} was not written: {problem.strerror}")
+        say(f"could not write {path}: {problem.strerror}")
 
 
 def _json(report: Report, comparison: Comparison | None, *, indent: int | None) -> str:
@@ -84,7 +84,7 @@ def _json(report: Report, comparison: Comparison | None, *, indent: int | None) 
 
 
 def _tree(report: Report, comparison: Comparison | None) -> str:
-    """The tree, in colour and wrapped where stdout is a terminal."""
+    """The report as text; coloured and wrapped if stdout is a terminal."""
     from steadyrun.report.terminal import show
 
     console = Console(width=None if sys.stdout.isatty() else UNWRAPPED, highlight=False)

@@ -1,4 +1,4 @@
-"""`steadyrun postmortem`: the seven-section document of an incident."""
+"""`steadyrun postmortem`: write the seven-section document of an incident."""
 
 from __future__ import annotations
 
@@ -17,33 +17,28 @@ if TYPE_CHECKING:
 
 def postmortem(
     run: Annotated[str, typer.Argument(help="The run directory.")],
-    step: Annotated[int | None, typer.Option(help="Which moment. Without it: the gravest incident.")] = None,
+    step: Annotated[
+        int | None, typer.Option(help="The step of the incident. Default: the most severe incident.")
+    ] = None,
     to: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="A .md file or a folder; without it, RUN/postmortems."),
+        typer.Option("--out", metavar="FILE", help="A .md file or a folder. Default: RUN/postmortems."),
     ] = None,
     checklist: Annotated[
-        bool, typer.Option("--checklist", help="Tick the list to carry away, on stdout and in the document.")
+        bool, typer.Option("--checklist", help="Add a ticked checklist to stdout and to the document.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON (docs/postmortem.md) on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/postmortem.md) on stdout.")] = False,
     picture: Annotated[
-        bool, typer.Option("--picture/--no-picture", help="A picture of the panels; needs steadyrun\\[png].")
+        bool, typer.Option("--picture/--no-picture", help="Add a picture of the panels; needs steadyrun\\[png].")
     ] = True,
     lesson: Annotated[
         bool,
         typer.Option(
-            "--lesson/--no-lesson", help="Once the cause is proved, add the lesson to lessons.md beside the run."
+            "--lesson/--no-lesson", help="If the cause is proved, add the lesson to lessons.md beside the run."
         ),
     ] = True,
 ) -> None:
-    """Write the post-mortem of an incident: seven sections, Markdown and JSON.
-
-    Symptoms in numbers; hypotheses, ranked; the evidence for and against
-    each; the root cause, or what would decide it; the smallest change; what
-    a repaired run must show; the lesson. Replay first (steadyrun replay):
-    without it the strongest evidence is missing, and the document says so.
-
-    The path of the Markdown file is printed on stdout.
+    """Write the post-mortem of an incident as Markdown and JSON.
 
     \b
     Examples:
@@ -52,9 +47,16 @@ def postmortem(
       steadyrun postmortem experiments/mine --json | jq .root_cause
       steadyrun verify experiments/mine/postmortems/step-0000312.md experiments/fixed
 
+    It has seven sections: symptoms in numbers, ranked hypotheses, the
+    evidence for and against each, the root cause (or what would decide it),
+    the smallest change, what a fixed run must show, and the lesson. Run
+    steadyrun replay first: it gives the strongest evidence.
+
+    The path of the Markdown file is printed on stdout.
+
     \b
     Exit codes: 0 written, 2 bad input, no readable run, or nothing to write
-    a post-mortem about.
+    about.
     """
     from steadyrun.postmortem.document import write
 
@@ -87,15 +89,15 @@ def _add_lesson(document: Document) -> None:
     from steadyrun.postmortem import document_files
 
     if not document.root.known:
-        say("no lesson was added to lessons.md: the cause is not proved")
+        say("lessons.md is unchanged: the cause is not proved")
         return
     try:
         path = document_files.add_lesson(document)
     except OSError as problem:
-        say(f"the lesson was not added to lessons.md: {problem.strerror}")
+        say(f"could not add the lesson to lessons.md: {problem.strerror}")
         return
     if path is not None:
-        say(f"the lesson was added to {path}")
+        say(f"added the lesson to {path}")
 
 
 def _tick(document: Document) -> None:

@@ -1,4 +1,4 @@
-"""`steadyrun preflight`: try a training program on its own batches before it runs."""
+"""`steadyrun preflight`: test a training program on its own batches before it runs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ def preflight(
     ],
     config: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="What is declared, as JSON or as a file of JSON; the function also gets it."),
+        typer.Option(
+            metavar="JSON", help="The declared config, as JSON or a JSON file; it is also passed to the function."
+        ),
     ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Also ask what trains for a while.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also run the probes that train for a while.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="CODE", help="Ask this probe alone, or a section such as A4 or P1; repeatable."),
+        typer.Option(metavar="CODE", help="Run only this probe, or a section such as A4 or P1; repeatable."),
     ] = None,
     resumed: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The run directory of the run that is being continued.")
+        str | None, typer.Option(metavar="RUN", help="The directory of the run that is being resumed.")
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -47,21 +49,9 @@ def preflight(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per probe.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every probe, and every limit.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every probe and every limit.")] = False,
 ) -> None:
-    """Try a training program on its own batches, before it runs.
-
-    The function builds the program as the training script does and returns
-    a steadyrun.Task: model, optimizer, loss_fn, the loader, and whatever else
-    there is (scheduler, scaler, train_step, val_loader, tokenizer, config).
-    Probes then try it: labels, padding and shifts, loaders, the loss, the
-    parameters, one step. Each is answered with pass, fault, note, cannot
-    tell (and what to give so that it can be told) or not applicable.
-
-    Everything a probe does is undone, bit for bit. Nothing is written.
-
-    Arguments after -- are passed to the script: it sees them, and nothing
-    else, in its sys.argv.
+    """Test a training program on its own batches before it runs.
 
     \b
     Examples:
@@ -74,11 +64,21 @@ def preflight(
       steadyrun preflight train.py:task -- --data shards --layers 4
 
     \b
-    such as, in train.py:
+    with this function in train.py:
       def task(config):
           model = Model()
           optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
           return steadyrun.Task(model, optimizer, loss_fn, loader=loader)
+
+    The function builds the program as the training script does. The Task can
+    also hold scheduler, scaler, train_step, val_loader, tokenizer and
+    config. Probes then test labels, padding and shifts, loaders, the loss,
+    the parameters and one step. Each answers pass, fault, note, cannot tell
+    (and what to add to the Task) or not applicable.
+
+    Every probe restores the program bit for bit. Nothing is written to disk.
+
+    Arguments after -- become the script's sys.argv.
 
     \b
     Exit codes: 0 healthy, 1 fault found, 2 bad input, 3 cannot tell,
@@ -87,7 +87,7 @@ def preflight(
     arguments = script_arguments(context)
     form = output.chosen(as_json, junit, markdown)
     with program_errors("preflight", resumed or ""):
-        require_torch("preflight tries a torch program")
+        require_torch("preflight runs a torch program")
         given = None if config is None else config_of(config)
         with as_script(factory, arguments):
             report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
@@ -104,7 +104,7 @@ def _tried(
     assigned: list[str],
     arguments: list[str],
 ) -> Report:
-    """Build the program and try it, with a bar on stderr."""
+    """Build the program and run the probes, with a progress bar on stderr."""
     from steadyrun.program.task import build_task, load_factory
     from steadyrun.report.limits import parsed
     from steadyrun.report.preflight import known_probes, run
@@ -118,7 +118,7 @@ def _tried(
     if config is not None:
         task.config = {**(task.config or {}), **config}
     if task.loader is None:
-        raise UsageError(f"{factory} gives no batches: set loader=… in the steadyrun.Task that it returns")
+        raise UsageError(f"{factory} returns a Task without a loader: set loader=… in steadyrun.Task")
     columns = (TextColumn("preflight"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=stderr(), transient=True) as progress:
         bar = progress.add_task("reading batches", total=None)
@@ -130,7 +130,7 @@ def _tried(
             deep=deep,
             only=only,
             thresholds=thresholds,
-            progress=lambda done, total, name: progress.update(bar, completed=done, total=total, description=name),
+            on_probe=lambda done, total, name: progress.update(bar, completed=done, total=total, description=name),
         )
 
 

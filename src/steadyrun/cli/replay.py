@@ -1,4 +1,4 @@
-"""`steadyrun replay`: execute an incident again."""
+"""`steadyrun replay`: re-run an incident and find its cause."""
 
 from __future__ import annotations
 
@@ -26,46 +26,31 @@ def replay(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. "
-            "Arguments of the script come after --. Runs of the demo need none.",
+            "Arguments of the script come after --. Demo runs do not need it.",
         ),
     ] = None,
-    step: Annotated[int | None, typer.Option(help="Which incident. Without it: the gravest one.")] = None,
-    list_incidents: Annotated[bool, typer.Option("--list", help="List the incidents of the run and leave.")] = False,
+    step: Annotated[
+        int | None, typer.Option(help="The step of the incident. Default: the most severe incident.")
+    ] = None,
+    list_incidents: Annotated[bool, typer.Option("--list", help="List the incidents of the run and exit.")] = False,
     export: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write the smallest script and data that reproduce the incident."),
     ] = None,
     only: Annotated[
-        bool, typer.Option("--no-experiments", help="Replay and hunt, and vary nothing to find the cause.")
+        bool, typer.Option("--no-experiments", help="Replay only; skip the experiments that find the cause.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Try every change, also after the cause is decided: the full table.")
+        bool, typer.Option("--all", help="Run every experiment, also after the cause is decided.")
     ] = False,
     isolate: Annotated[
-        bool, typer.Option("--isolate", help="Also try a smaller model on the same data, and made-up data.")
+        bool, typer.Option("--isolate", help="Also test a smaller model on the same data, and synthetic data.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the experiments.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; as in the run if not given.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes for the experiments.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads. Default: as in the run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/replay.md).")] = False,
 ) -> None:
-    """Execute an incident again, from its checkpoint, and find the first bad tensor.
-
-    The replay proves itself first: its losses must be the recorded ones, bit
-    for bit on the CPU. Where they are not, it says what differs. It measures
-    every step of the window and names the first violent change of a
-    parameter. Where something became NaN or infinite, the step is executed
-    once more under a microscope, and then in float32.
-
-    Then it looks for the cause by experiment: from the same checkpoint one
-    thing is changed at a time (learning rate, precision, clipping, the
-    batch, the optimizer's moments and more) until it is decided what makes
-    the incident go away. The verdict is data, optimizer-state,
-    learning-rate, precision, model, not-reproducible or undecided.
-
-    Nothing in a run directory is executed. The program is imported from
-    --factory and from nowhere else. The incident's folder gets replay.json
-    and the measurements. Arguments after -- are passed to the script:
-    it sees them, and nothing else, in its sys.argv.
+    """Re-run an incident from its checkpoint and find its cause by experiment.
 
     \b
     Examples:
@@ -77,20 +62,34 @@ def replay(
       steadyrun replay experiments/mine --factory train:task --export repro
       steadyrun replay experiments/mine --factory train.py:task -- --data shards
 
+    First it proves itself: the replayed losses must equal the recorded ones,
+    on the CPU bit for bit; otherwise it lists what differs. If a value
+    became NaN or infinite, it finds the first operation responsible and
+    repeats the step in float32.
+
+    Then it makes one change at a time (learning rate, precision, clipping,
+    batch, optimizer moments and more) until one removes the incident. The
+    verdict is data, optimizer-state, learning-rate, precision, model,
+    not-reproducible or undecided.
+
+    Nothing in a run directory is executed: the program comes only from
+    --factory. replay.json and the measurements of every step are written to
+    the incident's folder. Arguments after -- become the script's sys.argv.
+
     \b
-    Exit codes: 0 replayed and proved, 2 bad input or no readable incident,
+    Exit codes: 0 reproduced, 2 bad input or no readable incident,
     3 not reproducible, 130 stopped with Ctrl-C.
     """
     path, arguments = Path(run).expanduser(), script_arguments(context)
     with program_errors("replay", run):
-        require_torch("replay executes training steps", "safetensors")
+        require_torch("replay runs training steps", "safetensors")
         if list_incidents:
             _list(path, as_json)
             return
         if export is not None:
             _require_free(export)
         if arguments and factory is None:
-            raise UsageError("the arguments after -- are for the script of --factory, and --factory is not given")
+            raise UsageError("the arguments after -- belong to the script of --factory: add --factory FILE.py:FUNCTION")
         with as_script(factory, arguments):
             result = replayed(path, factory, step, threads)
             result.arguments = arguments
@@ -105,7 +104,7 @@ def replay(
 
 
 def _require_free(target: Path) -> None:
-    """Before minutes of replay, not after."""
+    """Fail before minutes of replay, not after."""
     from steadyrun.replay.export import require_free
 
     require_free(target.expanduser())
@@ -120,7 +119,7 @@ def _list(path: Path, as_json: bool) -> None:
     open_run(path)
     incidents, damaged = readable_incidents(path)
     for problem in damaged:
-        say(f"left out: {problem}")
+        say(f"skipped: {problem}")
     if as_json:
         out(dumps(listed(path, incidents), indent=2) + "\n")
         return
@@ -128,7 +127,7 @@ def _list(path: Path, as_json: bool) -> None:
         why = f"cannot be replayed: {incident.missing}" if incident.missing else incident.why
         out(f"{incident.step:>8}  {printable(incident.kind):<13}  {printable(why)}\n")
     if not incidents:
-        say("no incidents")
+        say("the run has no incidents")
 
 
 def _tell(result: Replay, as_json: bool) -> None:
@@ -143,6 +142,6 @@ def _tell(result: Replay, as_json: bool) -> None:
 
 
 def _export(result: Replay, target: Path) -> None:
-    say(f"writing {target} and checking it in a fresh process …")
+    say(f"writing {target} and verifying it in a fresh process …")
     for line in result.export(target):
         say(line)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def replayed(path: Path, factory: str | None, step: int | None, threads: int | None) -> Replay:
-    """Execute an incident again, with a bar on stderr."""
+    """Replay an incident, with a progress bar on stderr."""
     import steadyrun
 
     steadyrun.open_run(path)
@@ -23,7 +23,7 @@ def replayed(path: Path, factory: str | None, step: int | None, threads: int | N
         TextColumn("replaying"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4g}"),
+        TextColumn("loss {task.fields[loss]:.3g}"),
         TimeRemainingColumn(),
         console=stderr(),
         transient=True,
@@ -41,7 +41,7 @@ def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:
 
 
 def explain(result: Replay, *, everything: bool, isolate: bool, jobs: int) -> None:
-    """Find the cause by experiment, with a bar on stderr."""
+    """Find the cause by experiment, with a progress bar on stderr."""
     with Progress(
         TextColumn("experiments"),
         BarColumn(),

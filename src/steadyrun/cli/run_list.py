@@ -1,4 +1,4 @@
-"""Several runs in one log, or in a folder of logs: each judged, a line for each, and the worst exit code."""
+"""Several runs of a log or folder: each checked, one line per run, and the worst exit code."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from steadyrun.report.file_formats import document, dumps
 from steadyrun.report.report import CANNOT, EXIT_CODES, HEALTHY, Report
 
 _BEST_FIRST = (HEALTHY, CANNOT, SUSPECT, FAULT)
-_GIVEN_UP = 5  # points: with fewer no question about a curve is answered, so that such a start hides no fault
+_GIVEN_UP = 5  # points: with fewer no question about a curve has an answer, so such a start hides no fault
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One run of a log, and the report on it; none if it could not be read."""
+    """One run of a log, and its report; None if it could not be read."""
 
     run: LogRun
     report: Report | None
 
     @property
     def verdict(self) -> str:
-        """What could not be read is not known to be healthy."""
+        """The verdict; a run that could not be read is not known to be healthy."""
         return CANNOT if self.report is None else self.report.verdict
 
     @property
     def given_up(self) -> bool:
-        """Whether it is a start of a few points, about which nothing can be said."""
+        """Whether it is an abandoned start with too few points to check."""
         return self.report is not None and self.verdict == CANNOT and 0 < self.run.points < _GIVEN_UP
 
 
 def worst(judged: list[Judged]) -> Judged:
-    """The first of those with the worst verdict; a start that was given up counts only beside others of its kind."""
+    """The first run with the worst verdict; abandoned starts count only if there are no other runs."""
     counted = [each for each in judged if not each.given_up] or judged
     return max(counted, key=lambda each: (_BEST_FIRST.index(each.verdict), -each.run.number))
 
@@ -46,7 +46,7 @@ def exit_code(judged: list[Judged]) -> int:
 
 
 def show(form: str, judged: list[Judged], given: str) -> None:
-    """A line for each run, and how to see one of them; in JSON one object on each line."""
+    """Print a line per run and how to show one of them; in JSON one object per line."""
     if form == "json":
         out("".join(_json(each) for each in judged))
         return
@@ -63,7 +63,7 @@ def show(form: str, judged: list[Judged], given: str) -> None:
 
 
 def _summary(judged: list[Judged]) -> str:
-    """How many runs have each verdict, the worst first."""
+    """The number of runs per verdict, the worst first."""
     counts = Counter(each.verdict for each in judged)
     worst_first = [verdict for verdict in reversed(_BEST_FIRST) if counts[verdict]]
     return ", ".join(f"{counts[each]} {_plural(each) if counts[each] > 1 else each}" for each in worst_first)

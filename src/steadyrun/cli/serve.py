@@ -1,4 +1,4 @@
-"""`steadyrun serve`: the runs under a folder, live in a browser."""
+"""`steadyrun serve`: show the runs under a folder live in a browser."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _LEAST = 8  # characters of a token
 
 def serve(
     root: Annotated[
-        Path | None, typer.Argument(help="The folder with the runs; without it, experiments or the current folder.")
+        Path | None,
+        typer.Argument(help="The folder with the runs. Default: experiments if it exists, else the current folder."),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any that is free.")] = 8410,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; a token protects any but a loopback address.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")] = 8410,
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="STEADYRUN_TOKEN", help="Ask for this token on every request; one is made up where it is needed."
+            envvar="STEADYRUN_TOKEN", help="Require this token on every request; generated if needed and not given."
         ),
     ] = None,
-    browse: Annotated[bool, typer.Option("--open", help="Open the list in a browser.")] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the list of runs in a browser.")] = False,
 ) -> None:
-    """Show the runs under a folder in a browser, live.
-
-    A list of all runs (state, last step, loss, verdict), a page for each
-    run with the seven panels and the verdict, following it while it is
-    written, and a page that compares runs. It only reads. The address is
-    printed on stdout; Ctrl-C ends it. Prometheus finds its metrics under
-    /metrics.
-
-    On a remote machine, leave the host as it is and forward the port:
-    ssh -L 8410:localhost:8410 MACHINE
+    """Show the runs under a folder live in a browser.
 
     \b
     Examples:
       steadyrun serve
       steadyrun serve experiments --open
       steadyrun serve runs --host 0.0.0.0 --port 0
+
+    It shows a list of all runs (state, last step, loss, verdict), a live page
+    per run with the seven panels and the verdict, and a page that compares
+    runs. It only reads the runs. The address is printed on stdout; press
+    Ctrl-C to stop. Prometheus metrics are under /metrics.
+
+    On a remote machine, keep the default host and forward the port:
+    ssh -L 8410:localhost:8410 MACHINE
 
     \b
     Exit codes: 2 bad input or port taken, 130 stopped with Ctrl-C.
@@ -65,10 +65,10 @@ def serve(
     address = _address(host, listening.getsockname()[1], token)
 
     def started() -> None:
-        say(f"serving the runs under {folder}; Ctrl-C ends it")
+        say(f"serving the runs under {folder}; press Ctrl-C to stop")
         out(f"{address}\n")
         if browse and not _opened(address):
-            say("no browser could be started; open the address by hand")
+            say("could not start a browser; open the address yourself")
 
     try:
         server.serve(folder, listening, host, token, changes, started)
@@ -78,22 +78,22 @@ def serve(
 
 
 def folder_of(root: Path | None) -> Path:
-    """The folder with the runs, or what stands for it where none is given."""
+    """The given folder with the runs, or the default."""
     folder = (root or (Path("experiments") if Path("experiments").is_dir() else Path())).expanduser()
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
-        fail(f"{folder} {what}", "give the folder that the runs lie in, such as experiments")
+        fail(f"{folder} {what}", "give the folder that contains the runs, such as experiments")
     return folder
 
 
 def _token(given: str | None, host: str) -> str | None:
     if given is not None and (len(given) < _LEAST or not given.isascii() or not given.isprintable() or " " in given):
-        fail(f"--token needs at least {_LEAST} ASCII characters without spaces", "leave it out to have one made up")
+        fail(f"--token needs at least {_LEAST} ASCII characters without spaces", "leave it out to generate one")
     return given or (None if _is_own(host) else secrets.token_urlsafe(24))
 
 
 def _is_own(host: str) -> bool:
-    """Whether only this machine reaches that address."""
+    """Whether the address is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -103,7 +103,7 @@ def _is_own(host: str) -> bool:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """The address to open. One that stands for all addresses is shown as the machine's name."""
+    """The address to open; a wildcard address is shown as the machine's name."""
     import socket
 
     name = socket.gethostname() if host in {"0.0.0.0", "::"} else host

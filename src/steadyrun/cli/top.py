@@ -1,4 +1,4 @@
-"""`steadyrun top`: the seven panels and the verdict in a terminal."""
+"""`steadyrun top`: show the seven panels and the verdict in a terminal."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ if TYPE_CHECKING:
     from steadyrun.panels.panel import Board
 
 
-_SHARE = 3.0  # times as long as a look took pass before the next one
+_PAUSE = 3.0  # times the duration of an update to wait before the next one
 
 
 def top(
     run: Annotated[str, typer.Argument(help="The run directory.")],
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and leave.")] = False,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 0.5,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a run to begin.")] = 60.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two updates.")] = 0.5,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a run to start.")] = 60.0,
 ) -> None:
-    """Show the seven panels of a run and its verdict in the terminal, live.
-
-    Follows the run until it ends and leaves the last frame on the screen.
-    Needs 80 columns and 24 rows to show all of it, makes do with less, and
-    works over ssh. A ! in the first row of a plot is a value that is not
-    finite; a mark on a step axis is something that was found there.
-    Keys: q or Ctrl-C leaves. Where stdout is no terminal, one frame is
-    printed.
+    """Show the seven panels of a run and its verdict live in the terminal.
 
     \b
     Examples:
       steadyrun top experiments/healthy
       steadyrun top experiments/healthy --once
+
+    It follows the run until it ends and keeps the last frame on the screen.
+    It works over ssh; 80 columns and 24 rows show everything, a smaller
+    screen shows less. A ! in the first row of a plot is a non-finite value;
+    a mark on a step axis is a finding. Press q or Ctrl-C to exit. If stdout
+    is not a terminal, it prints one frame.
 
     \b
     Exit codes: 0 shown, 2 bad input or no readable run, 130 stopped with
@@ -79,22 +78,22 @@ def _watch(run: str) -> Watch:
 
 def _first(watch: Watch) -> Board:
     board = watch.look()
-    assert board is not None, "the first look is always new"
+    assert board is not None, "the first update is always new"
     return board
 
 
 def _follow(watch: Watch, console: Console, interval: float) -> Board:
-    """Show the run until it has ended, or a key says to leave; the last dashboard."""
+    """Show the run until it ends or q is pressed; return the last board."""
     board = _first(watch)
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as screen:
         while True:
-            screen.update(_frame(console, board, "q leaves"), refresh=True)
+            screen.update(_frame(console, board, "q exits"), refresh=True)
             began = time.monotonic()
             new = watch.look()
             board = new or board
             if new is None and watch.state in ENDED:
                 return board
-            if "q" in pressed(max(interval, _SHARE * (time.monotonic() - began))).lower():
+            if "q" in pressed(max(interval, _PAUSE * (time.monotonic() - began))).lower():
                 return board
 
 
@@ -112,7 +111,7 @@ def _print(console: Console, board: Board) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for keys, up to so many seconds; it only waits where there is no keyboard."""
+    """A function that waits for a key up to a number of seconds; without a keyboard it only waits."""
     import termios
     import tty
 
@@ -131,7 +130,7 @@ def _key(seconds: float) -> str:
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
     if not ready:
         return ""
-    # Not through sys.stdin: what it buffers, `select` does not see.
+    # Not through sys.stdin: `select` does not see what it buffers.
     return os.read(sys.stdin.fileno(), 64).decode("ascii", "replace") or _no_key(seconds)
 
 

@@ -1,4 +1,4 @@
-"""One frame of `steadyrun top`: the seven panels and the verdict on a screen of any size."""
+"""One frame of `steadyrun top`: the seven panels and the verdict, for any screen size."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _LEAST = 4  # rows of a cell: title, two of plot, axis
 
 @dataclass(frozen=True)
 class Screen:
-    """Its size, and whether it shows more than ASCII."""
+    """The size of a screen, and whether it shows only ASCII."""
 
     width: int
     height: int
     ascii_only: bool = False
-    keys: str = ""  # what the keys do, where there are any
+    keys: str = ""  # what the keys do, if there is a keyboard
 
     def words(self, text: str) -> str:
-        """Text that can be shown here."""
+        """Text that this screen can show."""
         return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
 
     def fitted(self, text: str, width: int) -> str:
-        """The beginning of a text, exactly this wide."""
+        """A text cut or padded to exactly this width."""
         shown = self.words(text)
         end = self.words("…")
         return f"{shown[: max(0, width - 1)]}{end}"[:width] if len(shown) > width else shown.ljust(width)
 
 
 def frame(board: Board, screen: Screen) -> list[Text]:
-    """The lines of a frame: never more than the screen has, none wider."""
+    """The lines of a frame, at most as many and as wide as the screen."""
     across = 4 if screen.width >= 140 else 3 if screen.width >= 72 else 2 if screen.width >= 44 else 1
     down = -(-8 // across)
     tall = (screen.height - 1) // down
@@ -66,7 +66,7 @@ def frame(board: Board, screen: Screen) -> list[Text]:
 
 
 def _header(board: Board, screen: Screen) -> Text:
-    """The end of the run's path, how it stands, and the keys, as far as there is room."""
+    """The end of the run's path, its state, and the keys, as far as they fit."""
     keys = screen.keys if screen.width >= 50 else ""
     room = screen.width - (len(keys) + 1 if keys else 0)
     name, standing = screen.words(board.run), screen.words(f" ({board.standing})")
@@ -99,7 +99,7 @@ def _beside(cells: list[list[Text]]) -> Iterator[Text]:
 
 def _cell(panel: Panel, board: Board, screen: Screen, width: int, height: int) -> list[Text]:
     if panel.missing:
-        said = textwrap.wrap(screen.words(f"To see it: {panel.missing}"), width)
+        said = textwrap.wrap(screen.words(f"Not recorded. To record it: {panel.missing}"), width)
         body = [Text(screen.fitted(line, width), "dim") for line in said[: height - 1]]
         return _filled([_title(panel, screen, width), *body], width, height)
     room = max(1, width - _LABEL - 1)
@@ -118,7 +118,7 @@ def _title(panel: Panel, screen: Screen, width: int) -> Text:
 
 
 def _last(panel: Panel) -> str:
-    """The last value of the one line that matters, or how many there are."""
+    """The last value of the main line, or the number of main lines."""
     front = _front(panel)
     if not front or not len(front[0].values):
         return ""
@@ -134,7 +134,7 @@ def number(value: float) -> str:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
     if value == 0 or 0.001 <= abs(value) < 10_000:
-        return f"{value:.4g}"[:_LABEL]
+        return f"{value:.3g}"[:_LABEL] if abs(value) < 1000 else f"{value:.0f}"
     if -1e-99 < value < 0:
         return "-0"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
@@ -143,7 +143,7 @@ def number(value: float) -> str:
 
 
 def _label(canvas: characters.Canvas, row: int) -> str:
-    """The highest value beside the first row, the lowest beside the last."""
+    """The maximum beside the first row, the minimum beside the last."""
     value = canvas.high if row == 0 else canvas.low if row == len(canvas.rows) - 1 else None
     return "".rjust(_LABEL) if value is None else number(value).rjust(_LABEL)
 
@@ -158,7 +158,7 @@ def _inked(panel: Panel, canvas: characters.Canvas, row: int) -> Text:
 
 
 def _styled(parts: Iterable[tuple[str, str]]) -> Text:
-    """Characters with their styles; neighbours of one style share it, which is less to send."""
+    """Characters with their styles; neighbours with the same style are merged to send less."""
     text = Text()
     for style, group in groupby(parts, key=lambda part: part[1]):
         text.append("".join(char for char, _ in group), style)
@@ -202,7 +202,7 @@ def _details(board: Board) -> Iterator[tuple[str, str]]:
         if not finding.leaf:
             yield f"{SYMBOLS[finding.kind]} {finding.code} {finding.name}: {finding.message}", "dim"
     for remedy in board.remedies:
-        yield f"to tell more: {remedy}", "dim"
+        yield f"to learn more: {remedy}", "dim"
 
 
 def _filled(lines: list[Text], width: int, height: int) -> list[Text]:
@@ -210,7 +210,7 @@ def _filled(lines: list[Text], width: int, height: int) -> list[Text]:
 
 
 def _list(board: Board, screen: Screen) -> Iterator[Text]:
-    """One row per panel where there is no room for plots of more; the verdict gets what is left."""
+    """One row per panel if there is no room for larger plots; the verdict gets the rest."""
     rest = max(1, screen.height - 1 - len(board.panels))
     yield from _verdict(board, screen, screen.width, rest)
     for panel in board.panels:

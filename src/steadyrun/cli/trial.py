@@ -1,4 +1,4 @@
-"""`steadyrun trial`: short twins of a training program that decide what is wrong with it."""
+"""`steadyrun trial`: train short variants of a program to find out what is wrong with it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def trial(
         str | None,
         typer.Argument(
             metavar="[MODULE:FUNCTION]",
-            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. A run of "
-            "the demo needs none.",
+            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. Demo "
+            "runs do not need it.",
         ),
     ] = None,
     run: Annotated[
         str | None,
         typer.Option(
             metavar="RUN",
-            help="The run directory of the run in question: its config is used, and the result is kept there.",
+            help="The run to investigate: its config is used, and the result is written to its directory.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -49,58 +49,48 @@ def trial(
         typer.Option(metavar="STEP", help="Start from the checkpoint of the run's incident at this step."),
     ] = None,
     config: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The config as JSON, or a file of it; the function gets it.")
+        str | None,
+        typer.Option(metavar="JSON", help="The config as JSON or a JSON file; it is passed to the function."),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CHANGE", help="Try this change alone: rate, decay, targets, …; repeatable, or with commas."
+            metavar="CHANGE", help="Test only this change: rate, decay, targets, …; repeatable, or separated by commas."
         ),
     ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=A,B,…", help="Try these values of the config, such as model.dropout=0,0.1; repeatable."
+            metavar="NAME=A,B,…", help="Test these values of the config, such as model.dropout=0,0.1; repeatable."
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=2, help="Seeds for every change. Alone: measure the noise between seeds."),
+        typer.Option(min=2, help="Seeds per change. Without changes: measure the noise between seeds."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=8, help="Steps of a twin. Default: 40 to 200, as the budget allows.")
+        int | None, typer.Option(min=8, help="Steps per twin. Default: 40 to 200, depending on the budget.")
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="How long it may take: 90s, 5m, 1h.")] = "5m",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="The time limit: 90s, 5m, 1h.")] = "5m",
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="WORKERS", help="Where twins train: here, local:N, ray[:ADDRESS], slurm (docs/workers.md)."
+            metavar="WORKERS", help="Where the twins train: here, local:N, ray[:ADDRESS], slurm (docs/workers.md)."
         ),
     ] = None,
     commits: Annotated[
         str | None,
-        typer.Option(metavar="GOOD..BAD", help="Find the commit after which the program trains worse."),
+        typer.Option(metavar="GOOD..BAD", help="Find the commit that made training worse."),
     ] = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Print the winning change as a patch or a line of code, and try it.")
+        bool, typer.Option("--fix", help="Print the best change as a patch or a line of code, and test it.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Every change, and why the others were not tried.")
+        bool, typer.Option("--verbose", help="Show every change, and why others were not tested.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/trial.md).")] = False,
 ) -> None:
-    """Train short twins of a program, one change at a time, to find out what is wrong.
-
-    Use it if a run learns badly from the first step on, or if check suspects
-    a cause. Twins start from the same weights and see the same data in the
-    same order, so only the change makes a difference: the learning rate,
-    decay, dropout, smoothing, clipping, the optimizer's settings, the first
-    weights, precision, batch size; shuffled targets, noise for inputs,
-    validation data to train on; frozen parts, terms of the loss, blocks.
-    Twins of other seeds show how large a difference is noise.
-
-    The program's own files are not changed. Ctrl-C ends the trial and keeps
-    what is done: twins that have ended are not trained again.
+    """Train short copies of a program, one change each, to find out what is wrong.
 
     \b
     Examples:
@@ -114,8 +104,19 @@ def trial(
       steadyrun trial train:task --on ray
       steadyrun trial train.py:task -- --data shards --layers 4
 
+    Use it if a run learns badly from the first step, or to decide a suspect
+    of check. The copies (twins) start from the same weights and see the same
+    data in the same order, so that only the change makes a difference:
+    learning rate, decay, dropout, label smoothing, clipping, optimizer
+    settings, initial weights, precision, batch size; shuffled targets,
+    random inputs, training on validation data; frozen parts, loss terms,
+    blocks. Twins with other seeds measure the noise.
+
+    Your files are not changed. Ctrl-C stops the trial and keeps its results:
+    finished twins are not trained again.
+
     \b
-    Exit codes: 0 nothing is wrong, 1 fault found, 2 bad input,
+    Exit codes: 0 no fault found, 1 fault found, 2 bad input,
     3 undecided, 130 stopped with Ctrl-C.
     """
     arguments, command = script_arguments(context), shlex.join(["steadyrun", *sys.argv[1:]])
@@ -133,11 +134,11 @@ def trial(
             else:
                 found = _bisected(named, commits, given, steps, seeds, seconds, on, arguments)
     if commits is not None:
-        _print(found.to_dict(), found.lines(whole=verbose), as_json)
+        _print(found.to_dict(), found.lines(everything=verbose), as_json)
         raise typer.Exit(130 if found.interrupted else found.exit_code)
-    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(whole=verbose), *fixed], as_json)
+    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(everything=verbose), *fixed], as_json)
     if run is not None:
-        say(f"kept with the run: {as_typed('steadyrun')} check {shlex.quote(run)}")
+        say(f"the result is saved with the run; see: {as_typed('steadyrun')} check {shlex.quote(run)}")
     raise typer.Exit(130 if result.interrupted else result.exit_code)
 
 
@@ -148,7 +149,7 @@ def _print(content: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 
 def _factory_of(run: str | None) -> str:
-    """The factory of the demo's own runs; any other must be named, since it is code that will run."""
+    """The factory of a demo run; any other must be named by the user, because it is executed."""
     from steadyrun.store.reader import open_run
 
     if run is None:
@@ -156,7 +157,7 @@ def _factory_of(run: str | None) -> str:
     suggested = str(open_run(run).manifest.get("factory") or "")
     if suggested.startswith("steadyrun.tutor."):
         return suggested
-    hint = f"; the run suggests {suggested}" if suggested else ""
+    hint = f". The run suggests {suggested}: use it if you trust the run" if suggested else ""
     raise UsageError(f"name the function that builds the program: steadyrun trial MODULE:FUNCTION --run {run}{hint}")
 
 
@@ -173,7 +174,7 @@ def _tried(
     on: str | None,
     command: str,
 ) -> Trial:
-    """The trial, with its progress."""
+    """Run the trial, with a progress bar on stderr."""
     from steadyrun.trial.trial import trial as tried
 
     with _progress("building the program") as on_twin:
@@ -194,21 +195,21 @@ def _tried(
 
 
 def _place() -> str:
-    """Processes of this machine; with an accelerator, which they would share, this process alone."""
+    """Local processes; this process alone if there is an accelerator, which they would have to share."""
     import torch
 
     return "here" if torch.accelerator.is_available() else "local"
 
 
 def _fixed(result: Trial, factory: str, config: str | None, on: str | None) -> list[str]:
-    """The winning change as a patch or a line of code, and what the program does with it."""
+    """The best change as a patch or a line of code, and the result of testing it."""
     from steadyrun.trial.fix import fix_of, verified
 
     file = Path(config).expanduser() if config and not config.lstrip().startswith("{") else None
     found = fix_of(result, file)
     if found is None:
-        return ["no change is better for sure: there is nothing to fix"]
-    with _progress("trying the fix") as on_twin:
+        return ["no change is better beyond noise: nothing to fix"]
+    with _progress("testing the fix") as on_twin:
         return [*found.lines(), verified(found, factory, result, on=on or _place(), on_twin=on_twin).line]
 
 
@@ -222,7 +223,7 @@ def _bisected(
     on: str | None,
     arguments: list[str],
 ) -> CommitSearch:
-    """The search for a commit, with a bar on stderr."""
+    """Search for the commit, with a progress bar on stderr."""
     from steadyrun.trial.commits import bisect_commits, parse_range
     from steadyrun.trial.rounds import SEEDS
 
@@ -244,7 +245,7 @@ def _bisected(
 
 @contextmanager
 def _progress(first: str) -> Iterator[OnTwin]:
-    """A bar on stderr that says what runs and what is known so far."""
+    """A progress bar on stderr with the current twin and the result so far."""
     columns = (TextColumn("trial"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=stderr(), transient=True) as progress:
         bar = progress.add_task(first, total=None)
@@ -264,7 +265,7 @@ def _seconds(text: str) -> float:
 
 
 def _vary(given: list[str]) -> dict[str, list[Any]]:
-    """`lr=1e-4,3e-4` as a name and its values; what is not JSON is text."""
+    """Parse `lr=1e-4,3e-4` into a name and its values; values that are not JSON are text."""
     wanted: dict[str, list[Any]] = {}
     for text in given:
         name, equals, values = text.partition("=")

@@ -1,4 +1,4 @@
-"""The user's own program inside of a command: its command line and what it prints."""
+"""The user's program within a command: its command line and its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 
 class TakesProgram(TyperCommand):
-    """A command that takes a factory. The arguments after `--` are those of the factory's own script."""
+    """A command that takes a factory. The arguments after `--` belong to the factory's script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -36,9 +36,9 @@ def script_arguments(context: typer.Context) -> list[str]:
 
 @contextmanager
 def as_script(factory: str | None, arguments: list[str]) -> Iterator[None]:
-    """While the user's program runs: it sees its own command line, and what it prints is no part of the output."""
+    """Give the user's program its own command line, and send what it prints to stderr."""
     before = sys.argv
-    sys.argv = [(factory or "").rpartition(":")[0], *arguments]  # processes that share the work get it from here
+    sys.argv = [(factory or "").rpartition(":")[0], *arguments]  # worker processes copy it
     try:
         with redirect_stdout(sys.stderr):
             yield
@@ -48,7 +48,7 @@ def as_script(factory: str | None, arguments: list[str]) -> Iterator[None]:
 
 @contextmanager
 def program_errors(command: str, run: str = "") -> Iterator[None]:
-    """Around a command that runs the user's program: what goes wrong is one message with the next step."""
+    """Turn errors of a command that runs the user's program into one message with the next step."""
     try:
         yield
     except RunDirectoryError as problem:
@@ -61,7 +61,7 @@ def program_errors(command: str, run: str = "") -> Iterator[None]:
 
 
 def require_torch(why: str, *more: str) -> None:
-    """Fail with the line that installs what is missing; `why` is what the command does with it."""
+    """Fail with the install command if torch is missing; `why` is what the command does with it."""
     for name in ("torch", *more):
         try:
             importlib.import_module(name)
@@ -70,12 +70,12 @@ def require_torch(why: str, *more: str) -> None:
 
 
 def config_of(given: str) -> dict[str, Any]:
-    """A config as JSON, or from a file of JSON."""
+    """A config from JSON or a JSON file."""
     text, where = given, "--config"
     if not given.lstrip().startswith("{"):
         path = Path(given).expanduser()
         if not path.is_file():
-            raise UsageError(f"--config must be a JSON object or a file of one; there is no file {given!r}")
+            raise UsageError(f"--config must be a JSON object or the path of a JSON file; {given!r} does not exist")
         text, where = path.read_text(encoding="utf-8", errors="replace"), str(path)
     try:
         config = json.loads(text)

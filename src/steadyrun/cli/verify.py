@@ -1,4 +1,4 @@
-"""`steadyrun verify`: section 6 of a post-mortem against a new run."""
+"""`steadyrun verify`: check a new run against section 6 of a post-mortem."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _SIGNS = {"pass": "✓", "fail": "✗", "cannot-tell": "?", "skipped": "-"}
 
 def verify(
     document: Annotated[str, typer.Argument(help="The post-mortem: its .json, or its .md with the .json beside it.")],
-    new_run: Annotated[str, typer.Argument(help="The run directory of the repaired run.")],
+    new_run: Annotated[str, typer.Argument(help="The run directory of the fixed run.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/postmortem.md).")] = False,
 ) -> None:
-    """Hold a new run against section 6 of a post-mortem.
-
-    The run that broke fails its own list; a run in which it is repaired
-    passes it. What cannot be told (a run that is too short, a series that was
-    not recorded) says why.
+    """Check that a new run passes the verification list of a post-mortem.
 
     \b
     Examples:
       steadyrun verify experiments/mine/postmortems/step-0000312.md experiments/fixed
       steadyrun verify step-0000312.json experiments/fixed --json
 
+    The broken run fails the list in section 6; a fixed run passes it. If an
+    item cannot be checked (the run is too short, a series is missing), the
+    output says why.
+
     \b
-    Exit codes: 0 everything holds, 1 something fails, 2 bad input or no
+    Exit codes: 0 all items pass, 1 an item fails, 2 bad input or no
     readable run, 3 cannot tell.
     """
     from steadyrun.postmortem import verification
@@ -55,7 +55,7 @@ def verify(
         out(dumps(verified.to_dict()) + "\n")
     else:
         out(_table(verified))
-        say(f"{verified.verdict.replace('-', ' ')}: {new_run} against {document}")
+        say(f"{verified.verdict.replace('-', ' ')}: {new_run}, checked against {document}")
     raise typer.Exit(verified.exit_code)
 
 

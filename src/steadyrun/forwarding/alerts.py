@@ -1,4 +1,4 @@
-"""Alerts: what went wrong, as plain text, to people. The first at once, the next ones not too often."""
+"""Alerts: what went wrong, as plain text to people. The first immediately, later ones at intervals."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from steadyrun.forwarding.sink import About, Sink
 from steadyrun.records import Event
 
 _TOLD = {"fault", "incident", "crash", "out-of-memory", "stopped"}
-_COMPANY = 3.0  # seconds that a first message waits for what comes with it: the incident of a fault
-_MOST = 100  # events that wait
+_COMPANY = 3.0  # seconds that a first message waits for related events, such as the incident of a fault
+_MOST = 100  # pending events
 
 Send = Callable[[str, str], None]  # title, text
 
 
 class Unsent(Exception):  # noqa: N818  said as "Unsent: the service did not take it"
-    """An alert did not go out. What the service said is left out: it may hold the address, which is a secret."""
+    """An alert was not sent. The service's message is omitted, because it may contain the secret address."""
 
 
 class Alerting(Sink):
-    """Gathers events into messages."""
+    """Collects events into messages."""
 
     def __init__(self, name: str, send: Send, every: float, warnings: bool, suspects: bool = False) -> None:
         self.name = name
@@ -32,8 +32,8 @@ class Alerting(Sink):
         self._kinds = _TOLD | ({"warning"} if warnings else set()) | ({"suspect"} if suspects else set())
         self._waiting: list[Event] = []
         self._left_out = 0
-        self._since = 0.0  # when the first of those that wait came
-        self._next = 0.0  # when the next message may go
+        self._since = 0.0  # when the first pending event arrived
+        self._next = 0.0  # when the next message may be sent
 
     def open(self, about: About) -> None:
         self._root = about.root
@@ -69,15 +69,15 @@ def _wanted_to_end(event: Event) -> bool:
 
 
 def through_apprise(address: str) -> Send:
-    """Sends to one address; a clear error, without the address, where apprise knows none such."""
+    """Sends to one address; an error without the address if apprise does not accept it."""
     import apprise
 
     service = apprise.Apprise()
     with _Hushed():
         if not service.add(address):
             raise UsageError(
-                f"alert: {masked(address)} is no address that apprise understands; "
-                "see https://appriseit.com/services/ for how each service is written"
+                f"alert: apprise does not understand {masked(address)}; "
+                "see https://appriseit.com/services/ for the form of each service"
             )
 
     def send(title: str, text: str) -> None:
@@ -92,13 +92,13 @@ def through_apprise(address: str) -> Send:
             except Exception as problem:
                 raise Unsent(type(problem).__name__) from None
         if not taken:
-            raise Unsent("the service did not take it")
+            raise Unsent("the service rejected it")
 
     return send
 
 
 def through_function(function: Callable[[str], object]) -> Send:
-    """Calls a function of the user's with the text."""
+    """Calls the user's function with the text."""
 
     def send(title: str, text: str) -> None:
         try:
@@ -110,7 +110,7 @@ def through_function(function: Callable[[str], object]) -> Send:
 
 
 class _Hushed(logging.Filter):
-    """Keeps what apprise logs in this thread to itself: we say what fails, once, and its words may hold addresses."""
+    """Hides apprise's log messages in this thread, since they may contain addresses; failures are reported once."""
 
     def __enter__(self) -> None:
         self._thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""`record(forward=…, alert=…)`: checked before training starts, started with the run, ended with it."""
+"""`record(forward=…, alert=…)`: validated before training starts, started and stopped with the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACKERS: dict[str, Callable[[str], Sink]] = {"tensorboard": TensorBoard, "wandb
 
 
 class Forwarding:
-    """All ways outward of one run."""
+    """All forwarders of one run."""
 
     def __init__(self, forward: Forward | None, sinks: list[Sink], alerts: Alerts | None, alerting: list[Sink]) -> None:
         self._forward, self._sinks = forward, sinks
@@ -36,12 +36,12 @@ class Forwarding:
         self._hidden = Hidden(_listed(alerts.to) if alerts else [])
 
     def without_secrets(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """What is to be written down, without the addresses of alerts."""
+        """A value to be stored, without the addresses of alerts."""
         cleaned: dict[str, Any] = self._hidden.out_of(jsonable(fields))
         return cleaned
 
     def start(self, writer: RunWriter, config: dict[str, Any]) -> None:
-        """Begin to follow, from here on."""
+        """Start following the run."""
         writer.clean = self._hidden.out_of
         for sink in self._sinks:
             assert self._forward is not None
@@ -52,7 +52,7 @@ class Forwarding:
             self._follow(sink, writer, config, None, self._alerts.wait)
 
     def close(self) -> None:
-        """The run is on disk: let all of them bring to an end what they do, together, and wait no longer than said."""
+        """The run is on disk: let all forwarders finish in parallel, up to the given wait."""
         ends = [(follower, follower.ending()) for follower in self._followers]
         for follower, until in ends:
             follower.finish(until)
@@ -68,7 +68,7 @@ class Forwarding:
 
 
 def prepare(forward: Any, alert: Any, alert_on: str | None = None) -> Forwarding:
-    """Check everything, import what is needed; a clear error where something is missing or wrong."""
+    """Validate everything and import what is needed; raise an error if something is missing or wrong."""
     settings = forward if isinstance(forward, Forward) or forward is None else Forward(forward)
     alerts = alert if isinstance(alert, Alerts) or alert is None else Alerts(alert)
     if alerts is not None and alert_on is not None:
@@ -82,9 +82,9 @@ def prepare(forward: Any, alert: Any, alert_on: str | None = None) -> Forwarding
 
 def _trackers(settings: Forward) -> list[Sink]:
     if isinstance(settings.every, bool) or not isinstance(settings.every, int) or settings.every < 1:
-        raise UsageError(f"forward: every must be a whole number of at least 1, not {settings.every!r}")
+        raise UsageError(f"forward: every must be an integer of at least 1, not {settings.every!r}")
     if isinstance(settings.leave_out, str) or not all(isinstance(pattern, str) for pattern in settings.leave_out):
-        raise UsageError("forward: leave_out must be patterns of names, such as ['histogram/*']")
+        raise UsageError("forward: leave_out must be a list of name patterns, such as ['histogram/*']")
     _check_seconds("forward", "wait", settings.wait)
     return [_tracker(tracker) for tracker in _listed(settings.to)]
 
@@ -94,12 +94,12 @@ def _tracker(tracker: Any) -> Sink:
         if callable(getattr(tracker, "scalars", None)) and callable(getattr(tracker, "finding", None)):
             return Own(tracker)
         raise UsageError(
-            f"forward: {type(tracker).__name__} has no scalars(step, values) and finding(event); "
-            f"give such an object, or one of {', '.join(TRACKERS)}"
+            f"forward: {type(tracker).__name__} lacks the methods scalars(step, values) and finding(event); "
+            f"give an object with both, or one of {', '.join(TRACKERS)}"
         )
     name, _, target = tracker.partition(":")
     if name not in TRACKERS:
-        raise UsageError(f"forward: {tracker!r} is not known; there is {', '.join(TRACKERS)}, or an object of your own")
+        raise UsageError(f"forward: unknown tracker {tracker!r}; use {', '.join(TRACKERS)}, or an object of your own")
     sink: Sink = _with_extra("forward", name, lambda: TRACKERS[name](target))
     return sink
 
@@ -113,14 +113,14 @@ def _services(alerts: Alerts) -> list[Sink]:
 def _service(address: Any, alerts: Alerts) -> Sink:
     if callable(address):
         return Alerting(
-            "alerting by your function",
+            "alerting through your function",
             through_function(address),
             alerts.every,
             alerts.warnings,
             suspects=alerts.on == "suspect",
         )
     if not isinstance(address, str) or not address.strip():
-        raise UsageError(f"alert: give an address such as 'slack://…', or a function, not {type(address).__name__}")
+        raise UsageError(f"alert: give an address such as 'slack://…' or a function, not {type(address).__name__}")
     send = _with_extra("alert", "alerts", lambda: through_apprise(address))
     return Alerting(
         f"alerting through {masked(address)}", send, alerts.every, alerts.warnings, suspects=alerts.on == "suspect"
@@ -134,10 +134,10 @@ def _with_extra(argument: str, extra: str, make: Callable[[], Any]) -> Any:
         raise
     except ImportError as problem:
         raise UsageError(
-            f"{argument}: this needs a package that is not there ({trouble(problem)}): pip install 'steadyrun[{extra}]'"
+            f"{argument}: a package is missing ({trouble(problem)}): pip install 'steadyrun[{extra}]'"
         ) from problem
     except Exception as problem:
-        raise UsageError(f"{argument}: {extra} does not start: {trouble(problem)}") from None
+        raise UsageError(f"{argument}: {extra} failed to start: {trouble(problem)}") from None
 
 
 def _check_seconds(argument: str, name: str, value: Any) -> None:
@@ -155,7 +155,7 @@ def _wanted(leave_out: Sequence[str]) -> Callable[[str], bool]:
 
 
 def _kept(root: Path, name: str) -> str | None:
-    """What a tracker kept in an earlier attempt: the id of its run."""
+    """What a tracker stored in an earlier attempt: the id of its run."""
     events = [event for event in read_events(events_file(root, 0), 0)[0] if event.kind == "forwarding"]
     ids = [event.fields.get("id") for event in events if event.fields.get("to") == name]
     return str(ids[-1]) if ids and ids[-1] else None

@@ -1,4 +1,4 @@
-"""What leaves a run as text: safe names, what an event says, and no secret. Nothing in it is obeyed."""
+"""Outgoing text of a run: safe names, sentences for events, and no secrets."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from steadyrun.records import Event
 from steadyrun.store.run_summary import printable
 
-# Addresses of alerts are secrets: neither what a run keeps of its program nor what is printed may hold them.
+# Addresses of alerts are secrets: neither the run directory nor any output may contain them.
 
 
-_SHORTEST = 6  # characters: less is no secret, and may be part of anything
+_SHORTEST = 6  # characters: shorter strings are not secrets, and occur anywhere
 
 
 class Hidden:
-    """Takes the addresses out of whatever is to be written down."""
+    """Removes the addresses from everything that is stored."""
 
     def __init__(self, secrets: Sequence[Any]) -> None:
         known = [part for secret in secrets if isinstance(secret, str) for part in (secret, secret.partition("://")[2])]
@@ -39,12 +39,12 @@ class Hidden:
 
 
 def masked(address: Any) -> str:
-    """An address without what is secret in it: the word before ://, where it has one."""
+    """An address without its secret: only the scheme before ://, if it has one."""
     scheme, separator, _ = str(address).partition("://")
-    return repr(f"{plain(scheme, 20)}://…") if separator else "what was given"
+    return repr(f"{plain(scheme, 20)}://…") if separator else "the given address"
 
 
-# Names and texts from a run as trackers and people can take them. They are data: nothing in them is obeyed.
+# Names and texts from a run, made safe for trackers and people. They are data, never instructions.
 
 
 LONGEST = 1000
@@ -52,7 +52,7 @@ _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 class Names:
-    """Names of series in a tracker's alphabet. Two that would become the same stay two."""
+    """Names of series in a tracker's alphabet; different names stay different."""
 
     def __init__(self, forbidden: str, longest: int, prefix: str = "") -> None:
         self._forbidden, self._longest, self._prefix = re.compile(forbidden), longest, prefix
@@ -79,17 +79,17 @@ class Names:
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """Text on one line, without characters that steer a terminal or reorder a line, in UTF-8, and not endless."""
+    """Text on one line of UTF-8 without control characters, truncated to a maximum length."""
     safe = printable(str(text)[: longest + 1])
     return safe if len(safe) <= longest else f"{safe[: longest - 1]}…"
 
 
 def trouble(problem: BaseException) -> str:
-    """What a tracker raised, in a line; an address keeps its credentials to itself."""
+    """A tracker's exception as one line, without the credentials in addresses."""
     return plain(_CREDENTIALS.sub("//…@", f"{type(problem).__name__}: {problem}".replace("\n", " ")), 300)
 
 
-# What an event says, as a line and as a few lines of plain text.
+# An event as one line, and as a few lines of plain text.
 
 
 FINDINGS = frozenset(
@@ -108,11 +108,11 @@ FINDINGS = frozenset(
     }
 )
 _MOST = 20  # events in one message
-_CALLS = re.compile(r"(@|<(?=[!@#])|\](?=\())")  # what calls people in chats, or hides where a link leads
+_CALLS = re.compile(r"(@|<(?=[!@#])|\](?=\())")  # what mentions people in chats, or hides the target of a link
 
 
 def headline(event: Event) -> str:
-    """What it is and where, such as "fault D1.3 first-bad at step 298"."""
+    """The kind and step of an event, such as "fault D1.3 first-bad at step 298"."""
     fields = event.fields
     parts = [event.kind]
     if event.kind in {"fault", "suspect", "warning"}:
@@ -126,7 +126,7 @@ def headline(event: Event) -> str:
 
 
 def sentence(event: Event) -> str:
-    """The event in one line: headline, what was found, what to do."""
+    """The event in one line: headline, finding, fix."""
     said = _word(event.fields, "message") or _word(event.fields, "why")
     fix = _word(event.fields, "fix")
     return plain(headline(event) + (f": {said}" if said else "") + (f" Fix: {fix}" if fix else ""))
@@ -140,8 +140,8 @@ def message(root: Path, events: list[Event], left_out: int) -> tuple[str, str]:
     title = plain(f"steadyrun: {_calm(headline(events[0]))}{more} in {root.name}", 200)
     lines = [line for event in events[:_MOST] for line in _lines(root, event)]
     rest = left_out + max(0, len(events) - _MOST)
-    counted = [f"{rest} more: see the run's events.", ""] if rest else []
-    return title, "\n".join([*lines, *counted, f"Run: {plain(root)}", f"Look: steadyrun check {plain(root)}"])
+    counted = [f"{rest} more in the run's event log.", ""] if rest else []
+    return title, "\n".join([*lines, *counted, f"Run: {plain(root)}", f"Report: steadyrun check {plain(root)}"])
 
 
 def _lines(root: Path, event: Event) -> list[str]:
@@ -152,7 +152,11 @@ def _lines(root: Path, event: Event) -> list[str]:
         lines.append(f"Fix: {_calm(fix)}")
     if event.kind == "incident" and (path := _word(fields, "path")):
         lines.append(f"Incident: {plain(root / path)}")
-        lines.append(f"Again: steadyrun replay {plain(root)}" if fields.get("replayable") else "It cannot be replayed.")
+        lines.append(
+            f"Replay: steadyrun replay {plain(root)}"
+            if fields.get("replayable")
+            else "This incident cannot be replayed."
+        )
     return [*lines, ""]
 
 
@@ -162,5 +166,5 @@ def _word(fields: Any, name: str) -> str:
 
 
 def _calm(text: str) -> str:
-    """Text that calls nobody in a chat: an invisible character stands where @channel and the like begin."""
+    """Text without mentions in a chat: an invisible character breaks @channel and similar."""
     return _CALLS.sub("\\1\u2060", text)

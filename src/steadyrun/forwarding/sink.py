@@ -1,4 +1,4 @@
-"""The ways outward: what they have in common, and the thread of each. Nobody waits for it."""
+"""Forwarders: their common interface, and one thread for each. Training never waits for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from steadyrun.store.jsonio import number
 from steadyrun.store.layout import read_manifest
 from steadyrun.store.tail import EventTail, RowTail, TableRow
 
-# What trackers and alerts have in common, and what they get from the run.
+# The common interface of trackers and alerts, and what they get from the run.
 
 
 @dataclass(frozen=True)
 class About:
-    """The run as a sink sees it: `kept` is what it kept in an earlier attempt, `keep` keeps something for a later."""
+    """The run as a sink sees it: `kept` is what it stored in an earlier attempt, `keep` stores for a later one."""
 
     root: Path
     config: dict[str, Any]
@@ -31,10 +31,10 @@ class About:
 
 
 class Sink:
-    """One way outward.
+    """One forwarder.
 
-    Every call comes from one thread that does nothing else. Any of them may raise (it is called again, so what was done
-    must not be done twice), wait, or never come back.
+    All calls come from its own thread. A call may raise (then it is repeated, so it must be idempotent), block, or
+    never return.
     """
 
     name = ""
@@ -43,23 +43,23 @@ class Sink:
         """Called first."""
 
     def seam(self, step: int) -> None:
-        """This attempt goes on at `step`: what an earlier one sent of later steps is out of date."""
+        """This attempt continues at `step`: later steps of an earlier attempt are obsolete."""
 
     def scalars(self, row: TableRow) -> None:
         """Take the values of a step."""
 
     def finding(self, event: Event) -> None:
-        """Take a finding; see `words.FINDINGS`."""
+        """Take a finding; see `outgoing_text.FINDINGS`."""
 
     def flush(self) -> None:
-        """All that is new was handed over: send what was held back. With no news it is called, too."""
+        """Everything new was handed over: send what is buffered. Also called without news."""
 
     def close(self, state: str) -> None:
         """The run has ended in this state, and everything was handed over."""
 
 
 class Own(Sink):
-    """A user's own object: `scalars(step, values)`, `finding(event)`, and `close()` where it has one."""
+    """A user's own object with `scalars(step, values)`, `finding(event)` and optionally `close()`."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
@@ -76,21 +76,21 @@ class Own(Sink):
             close()
 
 
-# One thread per way outward: it follows the run's files, hands on what is new, and nobody waits for it.
+# One thread per forwarder: it follows the run's files and hands over what is new; training never waits for it.
 
 
-SHARE = 0.1  # of a core, while the run goes on
-_AT_ONCE = 0.01  # seconds of work before it rests: the training loop shares the interpreter with it
+SHARE = 0.1  # fraction of a core while the run continues
+_AT_ONCE = 0.01  # seconds of work before a pause: the training loop shares the interpreter
 
 
 class WorkPace:
-    """Counts the work of its own thread and says how long to rest for it. Waiting for a network is no work."""
+    """Measures the work of its thread and returns how long to pause. Waiting for a network does not count."""
 
     def __init__(self) -> None:
         self._since = time.thread_time()
 
     def rest(self, at_least: float = _AT_ONCE) -> float:
-        """Seconds to rest for what was done since the last rest; 0 where that was less than `at_least`."""
+        """Seconds to pause for the work since the last pause; 0 if that was less than `at_least`."""
         now = time.thread_time()
         spent = now - self._since
         if spent < at_least:
@@ -99,8 +99,8 @@ class WorkPace:
         return spent * (1 / SHARE - 1)
 
 
-_LOOK = 0.5  # seconds between two looks
-_AGAIN, _LONGEST = 1.0, 256.0  # seconds before what failed is tried again: at first, and at most
+_LOOK = 0.5  # seconds between two polls
+_AGAIN, _LONGEST = 1.0, 256.0  # seconds before a retry: initial and maximum
 _TRIES_AT_THE_END = 3
 
 Tell = Callable[..., None]  # writes an event
@@ -111,13 +111,13 @@ class _Ended(Exception):  # noqa: N818  not an error: nobody wants it any more, 
 
 
 class Follower:
-    """Hands rows and events to a sink until the run ends, the sink fails for good, or nobody waits any longer."""
+    """Hands rows and events to a sink until the run ends, the sink is disabled, or the wait is over."""
 
     def __init__(self, sink: Sink, about: About, events: EventTail, rows: RowTail | None, wait: float, tell: Tell):
         self._sink, self._about, self._wait, self._tell = sink, about, wait, tell
         self._events, self._rows = events, rows
         self._begun = False
-        self._sent: int | None = None  # the last step that was handed over
+        self._sent: int | None = None  # the last step handed over
         self._closing, self._abandoned, self._done = threading.Event(), threading.Event(), threading.Event()
         self._said = False
         self._failed = False
@@ -125,16 +125,16 @@ class Follower:
         threading.Thread(target=self._work, name=f"steadyrun-to-{sink.name}", daemon=True).start()
 
     def ending(self) -> float:
-        """The run has ended and all of it is on disk; returns until when (monotonic) the rest may take."""
+        """The run has ended and is on disk; return the deadline (monotonic) for the rest."""
         self._closing.set()
         return time.monotonic() + self._wait
 
     def finish(self, until: float) -> None:
-        """Wait for the thread until then; after that it is on its own, and does no more."""
+        """Wait for the thread until the deadline; after that it stops on its own."""
         if self._done.wait(max(0.0, until - time.monotonic())):
             return
         self._abandoned.set()
-        self._fail(f"it was not done {self._wait:g} s after the end of the run")
+        self._fail(f"it was not finished {self._wait:g} s after the end of the run")
 
     # -- in the thread -----------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Follower:
             self._follow()
         except _Ended:
             pass
-        except BaseException as problem:  # a tracker that wants to end the program ends its own thread
+        except BaseException as problem:  # a tracker that tries to exit the program ends only its own thread
             self._fail(trouble(problem))
         finally:
             self._done.set()
@@ -152,7 +152,7 @@ class Follower:
         pace = WorkPace()
         self._do(lambda: self._sink.open(self._about))
         while True:
-            last = self._closing.is_set()  # asked before the look: then this look sees everything
+            last = self._closing.is_set()  # read before the poll, so that this poll sees everything
             self._look(pace, last)
             if last:
                 break
@@ -163,7 +163,7 @@ class Follower:
     def _look(self, pace: WorkPace, last: bool) -> None:
         try:
             self._hand_on(pace, last)
-        except OSError as problem:  # a file that cannot be read now may be later
+        except OSError as problem:  # the file may be readable later
             if last:
                 raise
             self._complain(trouble(problem))
@@ -176,7 +176,7 @@ class Follower:
                 self._hand_row(row)
                 if rest := pace.rest():
                     self._closing.wait(rest)
-                    self._hand_events()  # a finding need not wait until the rows are through
+                    self._hand_events()  # findings do not wait for the rows
 
     def _hand_events(self) -> None:
         for event in self._events.new():
@@ -198,7 +198,7 @@ class Follower:
         self._sent = row.step
 
     def _do(self, action: Callable[[], None]) -> None:
-        """Do it, and again where it fails: as long as the run goes on, and a few times at its end."""
+        """Call it, and retry if it fails: as long as the run continues, and a few times at its end."""
         delay, left = _AGAIN, _TRIES_AT_THE_END
         while not self._abandoned.is_set():
             ending = self._closing.is_set()
@@ -218,16 +218,16 @@ class Follower:
     def _complain(self, why: str) -> None:
         if not self._said:
             self._said = True
-            say(f"{self._sink.name} failed: {why}; it is tried again (said once; training is not affected)")
+            say(f"{self._sink.name} failed: {why}. Retrying (printed once). Training is not affected.")
             self._tell("forward-trouble", self._sent, to=self._sink.name, why=why)
 
     def _fail(self, why: str) -> None:
-        """Give up, with one line and one event."""
+        """Disable the sink, with one line and one event."""
         with self._lock:
             if self._failed or self._done.is_set():
                 return
-            self._failed = True  # it is done only when that is reported
+            self._failed = True  # `_done` is set only after the report
         sent = "nothing was" if self._sent is None else f"steps up to {self._sent} were"
         what = f"; {sent} sent there" if self._rows is not None else ""
-        say(f"{self._sink.name} is given up: {why}{what}; the run directory has everything (training is not affected)")
+        say(f"{self._sink.name} stopped: {why}{what}. The run directory has everything, and training is not affected.")
         self._tell("forward-failed", self._sent, to=self._sink.name, why=why)

@@ -1,4 +1,4 @@
-"""To MLflow, at MLFLOW_TRACKING_URI: a run of its own, or the run that is active."""
+"""Forward to MLflow at MLFLOW_TRACKING_URI: a new run, or the active run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steadyrun.records import Event
 from steadyrun.store.tail import TableRow
 
 _FORBIDDEN = r"[^A-Za-z0-9_./ -]"
-_AT_ONCE = 1000  # metrics that MLflow takes in one call
+_AT_ONCE = 1000  # metrics that MLflow accepts in one call
 _MOST_TAGS = 200
 _MOST_PARAMS, _LONGEST_PARAM = 100, 250
 _STATES = {"finished": "FINISHED", "stopped": "KILLED"}
@@ -30,7 +30,7 @@ class Mlflow(Sink):
         self._client = mlflow.MlflowClient()
         self._metric, self._param = Metric, Param
         self._experiment = experiment
-        active = None if experiment else mlflow.active_run()  # known to the thread that began it alone
+        active = None if experiment else mlflow.active_run()  # known only to the thread that started it
         self._id: str = "" if active is None else active.info.run_id
         self._theirs = active is not None
         self._names = Names(_FORBIDDEN, 250, "steadyrun/" if self._theirs else "")
@@ -51,7 +51,7 @@ class Mlflow(Sink):
 
     def scalars(self, row: TableRow) -> None:
         at = int(row.time * 1000)
-        if len(self._waiting) >= _AT_ONCE:  # before: where this fails, the row is handed over once more
+        if len(self._waiting) >= _AT_ONCE:  # before adding: if this fails, the row is handed over again
             self.flush()
         self._waiting += [self._metric(self._names(name), value, at, row.step) for name, value in row.values.items()]
 
@@ -71,7 +71,7 @@ class Mlflow(Sink):
             self._client.set_terminated(self._id, _STATES.get(state, "FAILED"))
 
     def _goes_on(self, run: str) -> bool:
-        """Take up the run of an earlier attempt, where this store still has it."""
+        """Continue the run of an earlier attempt, if this store still has it."""
         from mlflow.exceptions import MlflowException
 
         try:

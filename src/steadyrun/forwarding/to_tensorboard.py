@@ -1,4 +1,4 @@
-"""To TensorBoard: an event file, written with TensorBoard's own record writer and messages; without tensorflow."""
+"""Forward to TensorBoard: an event file, written with TensorBoard's own record writer, without tensorflow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 
 class TensorBoard(Sink):
-    """One event file per attempt, in `<run>/tensorboard` or the folder that was named."""
+    """One event file per attempt, in `<run>/tensorboard` or the given folder."""
 
     name = "forwarding to tensorboard"
 
@@ -53,12 +53,12 @@ class TensorBoard(Sink):
             self._summaries.Summary.Value(tag=self._names(name), simple_value=value)
             for name, value in row.values.items()
         ]
-        if self._waiting.tell() > 2**20:  # before: where this fails, the row is handed over once more
+        if self._waiting.tell() > 2**20:  # before adding: if this fails, the row is handed over again
             self.flush()
         self._put(wall_time=row.time, step=row.step, summary=self._summaries.Summary(value=values))
 
     def finding(self, event: Event) -> None:
-        """A text, indented: TensorBoard shows texts as Markdown, and this one verbatim."""
+        """An indented text: TensorBoard renders Markdown, and shows this verbatim."""
         tensor = self._tensors.TensorProto(dtype=self._types.DT_STRING, string_val=[f"    {sentence(event)}".encode()])
         plugin = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
         kind = self._summaries.SummaryMetadata(plugin_data=plugin)
@@ -66,7 +66,7 @@ class TensorBoard(Sink):
         self._put(wall_time=event.time, step=event.step or 0, summary=self._summaries.Summary(value=[value]))
 
     def flush(self) -> None:
-        """One write without a buffer: a forked child has nothing to write once more."""
+        """A single unbuffered write, so that a forked child does not write it again."""
         assert self._path is not None
         data = self._waiting.getvalue()
         if not data:
@@ -75,7 +75,7 @@ class TensorBoard(Sink):
             end = file.tell()
             if file.write(data) != len(data):
                 file.truncate(end)
-                raise OSError(f"{self._path} took only a part: is the disk full?")
+                raise OSError(f"only a part was written to {self._path}: is the disk full?")
         self._waiting = io.BytesIO()
 
     def _put(self, **fields: Any) -> None:

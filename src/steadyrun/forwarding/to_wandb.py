@@ -1,4 +1,4 @@
-"""To Weights & Biases: a run of its own, or along with the run that is active."""
+"""Forward to Weights & Biases: a new run, or the active run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 50  # findings in the summary
 
 
 class Wandb(Sink):
-    """Of an active run the step counter is never moved: wandb drops what its owner logs with an older `step=`."""
+    """The step counter of an active run is never moved: wandb drops what its owner logs with an older `step=`."""
 
     name = "forwarding to wandb"
 
@@ -67,7 +67,7 @@ class Wandb(Sink):
             self._run.finish(exit_code=0 if state == "finished" else 1)
 
     def _named(self, name: str) -> str:
-        """Names that begin with an underscore are wandb's own."""
+        """A name that does not begin with an underscore, which wandb reserves."""
         return self._names(f"logged/{name}" if name.startswith("_") else name)
 
     def _log(self, values: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Wandb(Sink):
 
 
 def _log_in(wandb: Any) -> None:
-    """Now, where a person may be asked; in the thread nobody would see the question."""
+    """Log in now, while the user can answer a prompt; in the thread nobody would see it."""
     try:
         wandb.login()
     except Exception as problem:

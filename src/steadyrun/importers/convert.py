@@ -316,7 +316,7 @@ def _check_useful(runs: list[_Run], source: Path, wanted: Request) -> None:
     raise LogError(
         f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an "
         f"axis of steps or epochs. It has {names}. Name one of them with --map loss=NAME, or with --map score=NAME if "
-        f"it has to rise (in Python: map={{'loss': 'NAME'}})."
+        f"it has to rise (in Python: mapping={{'loss': 'NAME'}})."
     )
 
 

@@ -16,34 +16,37 @@ from steadyrun.importers.convert import Imported, Request, imported
 from steadyrun.importers.log_files import LogPlace, misnamed, places
 from steadyrun.importers.log_rows import Anomalies
 from steadyrun.importers.staging import check_target
+from steadyrun.renamed_arguments import renamed
 
 if TYPE_CHECKING:
     from steadyrun.panels.board import RunView
 
 
+@renamed(format="log_format", map="mapping", run="number")
 def import_log(
     source: str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
-    format: str | None = None,
-    map: Mapping[str, str] | None = None,
+    log_format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
-    run: int | None = None,
+    number: int | None = None,
 ) -> RunView:
-    """Make the run directory `path` out of a log that another tool wrote, and open it.
+    """Convert a log of another tool to the run directory `path`, and open it.
 
-    `map` says which series of the log is which (`{"loss": "train/ce"}`), `config` declares what the run was meant to do
-    (`{"vocab_size": 50257}`), as in `steadyrun.record`. Of a log with several runs, `run` chooses one (1 is the first).
-    What the log does not have is missing in the run.
+    The format of `source` is detected; `log_format` overrides it with a name that `steadyrun import --list` shows.
+    `mapping` names the series by role (`{"loss": "train/ce"}`). `config` declares what the run was meant to do
+    (`{"vocab_size": 50257}`), as in `steadyrun.record`. `number` chooses a run from a log with several; 1 is the first.
+    What the log does not contain is missing in the run.
     """
     from steadyrun.panels.board import open_run
 
-    locations = places(Path(source).expanduser(), format)
+    locations = places(Path(source).expanduser(), log_format)
     if len(locations) > 1:
         names = ", ".join(str(location.path) for location in locations[:5])
         raise LogError(f"{source} holds {len(locations)} runs ({names}…): give one of them")
     target = Path(path).expanduser()
-    import_place(locations[0], target, map or {}, config or {}, run=run)
+    import_place(locations[0], target, mapping or {}, config or {}, run=number)
     return open_run(target)
 
 

@@ -1,4 +1,4 @@
-"""A tracker for Accelerate: `accelerator.log` goes into a run directory, and the probes can be had, too.
+"""A tracker for Accelerate: records what `accelerator.log` gets and, with `watch`, what the probes measure.
 
 from steadyrun.integrations.accelerate import SteadyrunTracker
 
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.errors import UsageError
 from steadyrun.integrations.callbacks import folder_of, innermost
 from steadyrun.probes.scalars import is_tensor
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ try:
 except ImportError as problem:
     raise ImportError("SteadyrunTracker needs accelerate: pip install 'steadyrun[accelerate]'") from problem
 
-# What scripts call the numbers that steadyrun knows by one name.
+# Names that scripts use for series with a fixed name.
 _ROLES = {
     "loss": "loss",
     "train_loss": "loss",
@@ -55,11 +56,11 @@ _ROLES = {
 
 
 class SteadyrunTracker(GeneralTracker):
-    """Records what is handed to `accelerator.log`; with `watch`, everything that `run.watch` sees.
+    """Accelerate tracker that records what `accelerator.log` gets; with `watch`, everything that `run.watch` measures.
 
-    `path` is the run directory; a new training beside an old one gets a number (`my-run-2`), and `resume=True` goes on
-    in the last one. All other options are those of `steadyrun.record`. Accelerate logs on the main process alone; a
-    process that calls `watch` and `step` records into files of its own.
+    `path` is the run directory. A new training gets a numbered folder beside an old one (`my-run-2`); `resume=True`
+    continues the last run. `config` and all other options are those of `steadyrun.record`. Accelerate logs on the main
+    process only; a process that calls `watch` and `step` records into files of its own. `.run` is the run.
     """
 
     name = "steadyrun"
@@ -82,19 +83,19 @@ class SteadyrunTracker(GeneralTracker):
 
     @property
     def tracker(self) -> Run | None:
-        """The run, once `init_trackers` was called."""
+        """The run being recorded, None before `init_trackers`."""
         return self.run
 
     def start(self) -> None:
-        """Nothing yet: the configuration comes next, or the first number."""
+        """Do nothing yet: the run starts with its config or the first number."""
 
     def store_init_configuration(self, values: Mapping[str, object]) -> None:
-        """What `init_trackers(config=…)` was given declares what the run is meant to do."""
+        """Take the config of `accelerator.init_trackers(…, config=…)` as the declared config of the run."""
         self._config = check_config({**_plain(values), **self._config})
         self._begin()
 
     def log(self, values: Mapping[str, object], step: int | None = None, **_: object) -> None:
-        """Record what `accelerator.log` was given; a loss makes it a step, where `step` is not called for each."""
+        """Record what `accelerator.log` was given; a loss makes it a step if `step` is never called."""
         run = self._begin()
         named = _by_role(values)
         if self._steps_are_ours:
@@ -102,19 +103,19 @@ class SteadyrunTracker(GeneralTracker):
         run.log(step=step, **named)
 
     def watch(self, model: nn.Module, optimizer: object = None, **options: Any) -> None:
-        """`run.watch` with what `accelerator.prepare` returned: the optimizer and scheduler inside are found."""
+        """Call `run.watch` with what `accelerator.prepare` returned; wrapped optimizer and scheduler are unwrapped."""
         real = innermost(optimizer)
         options.setdefault("scaler", getattr(optimizer, "scaler", None))
         scheduler = options.pop("scheduler", None)
         self._begin().watch(model, real, scheduler=getattr(scheduler, "scheduler", scheduler), **options)
 
     def step(self, loss: object, **options: Any) -> None:
-        """`run.step`: once per optimizer step, with the tensor itself."""
+        """Call `run.step`: once per optimizer step, with the tensor itself."""
         self._steps_are_ours = True
         self._begin().step(loss, **options)
 
     def finish(self) -> None:
-        """`accelerator.end_training`: the run ends here."""
+        """End the run; `accelerator.end_training` calls it."""
         run, self.run = self.run, None
         if run is not None:
             run.close()
@@ -128,7 +129,7 @@ class SteadyrunTracker(GeneralTracker):
 
 
 def _by_role(values: Mapping[str, object]) -> dict[str, object]:
-    """Numbers by steadyrun's names; the first of two that mean the same, and nothing that is no number."""
+    """Numbers under steadyrun's names; the first of two that mean the same. Everything else is left out."""
     numbers: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, bool) or not (isinstance(value, int | float) or _is_one_number(value)):

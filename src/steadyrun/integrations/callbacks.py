@@ -1,4 +1,4 @@
-"""What the callbacks of several frameworks share: their options, their run folders, models without wrappers."""
+"""Shared by the callbacks of all frameworks: options, run folders, unwrapped optimizers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def sorted_out(options: Mapping[str, object]) -> tuple[Options, Options]:
     """The options of `record` and those of `watch`; an error for any other."""
     of_record = set(inspect.signature(record).parameters) - _OURS
     of_watch = set(inspect.signature(Run.watch).parameters) - _THEIRS
+    known = sorted(of_record | of_watch)
     for name in options:
-        if name not in of_record | of_watch:
-            raise UsageError(f"SteadyrunCallback: no option {name!r}; there are {sorted(of_record | of_watch)}")
+        if name not in known:
+            raise UsageError(f"SteadyrunCallback has no option {name!r}; it takes {', '.join(known)}")
     recorded = {name: value for name, value in options.items() if name in of_record}
     return recorded, {name: value for name, value in options.items() if name in of_watch}
 
@@ -51,7 +52,7 @@ def innermost(optimizer: object) -> object:
 
 
 def folder_of(path: Path, options: Options, *, goes_on: bool) -> Path:
-    """`path` for a first training, `path-2` for the next; one that goes on (`goes_on`) stays in the last of them.
+    """`path` for a first training, `path-2` for the next; a resumed training (`goes_on`) stays in the last of them.
 
     `name` is taken out of `options`. With `resume=False` there is one folder, and `record` refuses it if taken.
     No rank waits for another: each looks at its own files, and at whether a training has ended there.
@@ -76,7 +77,7 @@ def folder_of(path: Path, options: Options, *, goes_on: bool) -> Path:
 
 
 def _is_used(folder: Path, rank: int) -> bool:
-    """Whether this rank has recorded there, or a training that this one is no part of."""
+    """Whether this rank, or another training, has recorded there."""
     if metrics_folder(folder, rank).exists():
         return True
     try:

@@ -47,21 +47,23 @@ def record(
     schedule: Schedule | None = None,
     monitor: bool = True,
     on_fault: OnFault | str | None = None,
+    on_suspect: OnFault | str | None = None,
     **options: Any,
 ) -> JaxRun:
-    """Start recording into the run directory `path`; `options` are those of `steadyrun.record`.
+    """Start recording a JAX loop into the run directory `path`.
 
-    `schedule` is the optax schedule that the optimizer was built with: it tells the learning rates to expect, and with
-    `run.step(…, opt_state=…)` those that were used. `on_fault` is that of `run.watch`.
+    `schedule` is the optax schedule that the optimizer was built with: it gives the learning rates to expect and, with
+    `run.step(…, opt_state=…)`, the rates that were used. `monitor`, `on_fault` and `on_suspect` are those of
+    `run.watch`, `config` and all other options those of `steadyrun.record`.
     """
     run = recording.record(path, config, **options)
     if monitor:
-        run.monitor(on_fault)
+        run.monitor(on_fault, on_suspect)
     return JaxRun(run, schedule, parse_cadence(options.get("every")))
 
 
 class JaxRun:
-    """A run being recorded: a `steadyrun.Run` whose `step` takes pytrees."""
+    """A run being recorded: a `steadyrun.Run` (`.run`) whose `step` takes pytrees."""
 
     def __init__(self, run: Run, schedule: Schedule | None, every: Mapping[str, int]) -> None:
         self.run = run
@@ -84,14 +86,16 @@ class JaxRun:
         opt_state: object = None,
         lr: object = None,
         batch: object = None,
+        class_losses: Mapping[str, Any] | None = None,
         step: int | None = None,
         **values: object,
     ) -> None:
-        """Record one optimizer step; everything but the loss may be left out.
+        """Record one optimizer step; everything but the loss is optional.
 
-        `grads` are those that the optimizer was given, before any clipping in its chain. `params` are those after the
-        step, `updates` what was added to them. `opt_state` is the optimizer's state after the step: it tells the
-        learning rate that was used, unless `lr` does. Any other `values` are logged by their names.
+        `grads` are the gradients given to the optimizer, before any clipping in its chain. `params` are the parameters
+        after the step, `updates` what was added to them. `opt_state` is the optimizer's state after the step: it holds
+        the learning rate that was used, unless `lr` is given. `batch`, `class_losses` and `step` are those of
+        `steadyrun.Run.step`. Any other `values` are logged under their names.
         """
         before = self.run.next_step if step is None else step
         if self._cadence is None:
@@ -103,34 +107,42 @@ class JaxRun:
             rate = self._used(opt_state) if lr is None else lr
             series |= {} if rate is None else {"lr/0": rate}
         try:
-            self.run.step(loss, batch=_plain(batch), step=step)
-        finally:  # it raises where a fault stops the run
+            self.run.step(loss, batch=_plain(batch), class_losses=class_losses, step=step)
+        finally:  # it raises if a fault stops the run
             if series:
                 self.run.log(before, **series)
 
-    def val(self, loss: object, *, batches: Iterable[object] | None = None, **metrics: Any) -> None:
-        """Record a validation result at the last recorded step."""
+    def val(
+        self,
+        loss: object,
+        *,
+        batches: Iterable[object] | None = None,
+        class_losses: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        **metrics: Any,
+    ) -> None:
+        """Record a validation result at the last recorded step, or at `step`, as `steadyrun.Run.val` does."""
         plain_batches = None if batches is None else [_plain(batch) for batch in batches]
-        self.run.val(loss, batches=plain_batches, **metrics)
+        self.run.val(loss, batches=plain_batches, class_losses=class_losses, step=step, **metrics)
 
     def log(self, step: int | None = None, **values: object) -> None:
         """Record any scalars at the last recorded step, or at `step`."""
         self.run.log(step, **values)
 
     def note(self, text: str) -> None:
-        """Add a remark to the event log."""
+        """Add a note to the event log."""
         self.run.note(text)
 
     def checkpoint(self, path: object = None) -> None:
-        """Tell that the state after the last recorded step was saved."""
+        """Record that the state after the last recorded step was saved, optionally at `path`."""
         self.run.checkpoint(path)
 
     def flush(self) -> None:
-        """Write everything recorded so far; this waits for the device."""
+        """Write everything recorded so far to disk; this waits for the device."""
         self.run.flush()
 
     def close(self, failure: BaseException | None = None) -> None:
-        """End the recording."""
+        """End the recording: state `finished`, or `crashed` with the `failure`."""
         self.run.close(failure)
 
     def __enter__(self) -> JaxRun:
@@ -232,7 +244,7 @@ def _states(state: object) -> list[Any]:
 
 
 def _plain(batch: object) -> object:
-    """A batch for its hash, as numpy arrays; None where reading one would wait for a device."""
+    """A batch for its hash, as numpy arrays; None if reading it would wait for a device."""
     leaves = [leaf for leaf in jax.tree_util.tree_leaves(batch) if isinstance(leaf, jax.Array)]
     if any(not leaf.is_ready() or any(device.platform != "cpu" for device in leaf.devices()) for leaf in leaves):
         return None

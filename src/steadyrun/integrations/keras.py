@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steadyrun.integrations.callbacks import Intent, folder_of, sorted_out
+from steadyrun.integrations.callbacks import Intent, Options, folder_of, sorted_out
 from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.problems import Problems
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 try:
@@ -30,29 +31,31 @@ except ImportError as problem:
         "KERAS_BACKEND to 'torch' or 'jax'"
     ) from problem
 
-_OF_WATCH = {"monitor", "on_fault"}
+_OF_WATCH = {"monitor", "on_fault", "on_suspect"}
 
 
 class SteadyrunCallback(keras.callbacks.Callback):
-    """Records every `model.fit` that it is given to.
+    """Keras callback that records every `model.fit` it is given to.
 
-    `path` is the run directory; a new training beside an old one gets a number (`my-run-2`), one whose optimizer has
-    stepped before, or that begins at an `initial_epoch`, goes on where it was. `config` adds to what the compiled model
-    declares, and wins over it. Other options are those of `steadyrun.record`, `monitor` and `on_fault`.
+    `path` is the run directory. A new training gets a numbered folder beside an old one (`my-run-2`); a training whose
+    optimizer has stepped before, or that begins at an `initial_epoch`, continues the last run. `config` overrides what
+    the compiled model declares. Other options are those of `steadyrun.record`, and `monitor`, `on_fault` and
+    `on_suspect` of `run.watch`. `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `model.fit` raises `steadyrun.FaultFound`.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **record_options: Any
+        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
         super().__init__()
         self.run: Run | None = None
         self._path = Path(path)
         self._config = check_config(config)
-        watched = {name: record_options.pop(name) for name in _OF_WATCH & set(record_options)}
-        self._monitored, self._on_fault = watched.get("monitor", True), watched.get("on_fault")
-        self._options, _ = sorted_out(record_options)
+        watched = {name: options.pop(name) for name in _OF_WATCH & set(options)}
+        self._monitored = watched.pop("monitor", True)
+        self._when_found: Options = watched
+        self._options, _ = sorted_out(options)
         self._problems = Problems(_no_event)
         self._cadence = Cadence()
         self._epoch = 0
@@ -61,24 +64,24 @@ class SteadyrunCallback(keras.callbacks.Callback):
         self._offset = 0  # between the steps of the training and those that the optimizer counts
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """A training begins; at which step is known when its first batch comes."""
+        """Prepare a training; its first step is known when the first batch arrives."""
         self._end(RuntimeError("model.fit ended with an exception"))  # the one before, if it has not ended
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """Keras forgets the mean loss of the epoch before."""
+        """Reset the running mean of the loss, as Keras does."""
         self._epoch = epoch
         if self._view is not None:
             self._view.forget_mean()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """What the coming step begins with: its learning rate, and at sampled steps the weights."""
+        """Read the learning rate before the step and, at sampled steps, the weights."""
         if self._view is None:
             self._begin()
         with self._problems.contained("batch"):
             self._view.before(sampled="blocks" in self._cadence.due(self._number()))
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """A batch is over; with accumulation the step ends with the last of its batches."""
+        """Record the step; with accumulation, after the last of its batches."""
         if self.run is None:
             return
         number: int = self._number()
@@ -97,12 +100,12 @@ class SteadyrunCallback(keras.callbacks.Callback):
             self.run.step(loss, step=number)
         except BaseException as stopped:
             self._log(number, series)
-            self._end(stopped)  # Keras tells no callback of an exception
+            self._end(stopped)  # Keras does not inform callbacks of an exception
             raise
         self._log(number, series)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """A validation, where there was one, and the metrics of the epoch."""
+        """Record the validation, if there was one, and the metrics of the epoch."""
         if self.run is None or not logs:
             return
         with self._problems.contained("metrics of the epoch"):
@@ -111,7 +114,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
             self.run.log(epoch=epoch, **{name: value for name, value in logs.items() if "loss" not in name})
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
-        """The training is over."""
+        """End the run."""
         self._end(None)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
             if rates is not None:
                 self.run.infer(expected_lr=rates)
         if self._monitored:
-            self.run.monitor(self._on_fault)
+            self.run.monitor(**self._when_found)
 
     def _number(self) -> int:
         """The step that the coming batch belongs to."""
@@ -153,4 +156,4 @@ class SteadyrunCallback(keras.callbacks.Callback):
 
 
 def _no_event(_kind: str, **_fields: object) -> None:
-    """A problem of the callback itself is said once on stderr."""
+    """A problem of the callback itself is printed once on stderr."""

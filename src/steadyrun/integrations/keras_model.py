@@ -79,7 +79,7 @@ def declared(model: KerasModel, params: Mapping[str, object]) -> Intent:
 
 
 def expected_rates(model: KerasModel, planned: object, taken: int) -> dict[str, object] | None:
-    """The learning rates that a schedule will give, as knots; None where the rate is a number."""
+    """The learning rates that a schedule will give, as knots; None if the rate is a number."""
     schedule = getattr(getattr(model.optimizer, "inner_optimizer", model.optimizer), "_learning_rate", None)
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         return None
@@ -107,7 +107,7 @@ def _loss_name(model: object) -> str:
 
 
 def _classes(model: object) -> int | None:
-    """The width of the one output, where the loss chooses among classes."""
+    """The width of the output, if there is one and the loss chooses among classes."""
     shape = getattr(model, "output_shape", None)
     if _loss_name(model).replace("_", "").lower() not in _CROSS_ENTROPIES or not isinstance(shape, tuple) or not shape:
         return None
@@ -158,7 +158,7 @@ class KerasView:
         """The loss of the batch that has ended, from what it has added to the sums of Keras's running mean.
 
         The sums are float32, so of the k-th batch of an epoch about k times 6e-8 of the loss is rounding. Behind a loss
-        that is not finite they tell nothing until the next epoch.
+        that is not finite they are useless until the next epoch.
         """
         total, count = self._sums()
         before, self._mean = self._mean, (total, count)
@@ -167,7 +167,7 @@ class KerasView:
         return (total - before[0]) / (count - before[1])
 
     def after(self) -> dict[str, float]:
-        """Of a step that has ended: the learning rate, and norms per layer where it is sampled."""
+        """Of a step that has ended: the learning rate and, at sampled steps, norms per layer."""
         series: dict[str, float] = {} if self._rate is None else {"lr/0": self._rate}
         series |= {} if self._scale is None else {"loss_scale": self._scale}
         series |= self._gradients(self._weights is not None)
@@ -193,7 +193,7 @@ class KerasView:
         return variable.value
 
     def _gradients(self, _sampled: bool) -> dict[str, float]:
-        """The norm of the gradients, and of those of each layer where the step is sampled."""
+        """The norm of the gradients and, at sampled steps, of those of each layer."""
         return {}
 
     # -- inside -----------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class KerasView:
 
 
 class TorchView(KerasView):
-    """The torch backend: the loss is seen at its backward pass, gradients stay until the next one."""
+    """The torch backend: the loss is read at its backward pass, gradients stay until the next step."""
 
     def __init__(self, model: KerasModel) -> None:
         from steadyrun.probes import backward_hook

@@ -24,7 +24,8 @@ from steadyrun.integrations.lightning_base import Callback, FittingTrainer, val_
 from steadyrun.integrations.lightning_logger import SteadyrunLogger
 from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.probes.problems import Problems
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _FORMATS = {
     "bf16-true": "bf16",
     "transformer-engine": "bf16",
 }
-_DEFAULT_EPOCHS = 1000  # what Lightning takes where neither max_epochs nor max_steps is given
+_DEFAULT_EPOCHS = 1000  # Lightning's default if neither max_epochs nor max_steps is given
 
 
 def declared(trainer: FittingTrainer, module: FittedModule) -> Intent:
@@ -77,7 +78,7 @@ def _automatic(trainer: FittingTrainer, module: FittedModule) -> Intent:
 
 
 def _total_steps(trainer: FittingTrainer) -> int | None:
-    """How many optimizer steps are planned; None where that is not known or nobody has said it."""
+    """How many optimizer steps are planned; None if that is not known or was not set."""
     if trainer.max_steps == -1 and trainer.max_epochs in (None, -1, _DEFAULT_EPOCHS):
         return None
     steps = trainer.estimated_stepping_batches
@@ -117,14 +118,14 @@ def unscaled(loss: Tensor, precision: object) -> Tensor:
 
 
 def mean(losses: list[object]) -> object:
-    """The mean over the micro-batches of a step, where they are; None where none has a loss."""
+    """The mean over the micro-batches of a step, on their device; None if none has a loss."""
     if len(losses) < 2:
         return losses[0] if losses else None
     return torch.stack([torch.as_tensor(loss).detach().float().reshape(()) for loss in losses]).mean()
 
 
 def scheduler_of(trainer: FittingTrainer) -> object | None:
-    """The scheduler, where there is one alone, of the first optimizer: its curve can be held against the rates."""
+    """The scheduler of the first optimizer, if it is the only one: its curve can be compared with the rates."""
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     first = next(iter(trainer.optimizers), None)
     return schedulers[0] if len(schedulers) == 1 and getattr(schedulers[0], "optimizer", None) is first else None
@@ -146,7 +147,7 @@ class KeptBatches:
         self._full = False
 
     def add(self, batch: object, *, whole: bool = True) -> None:
-        """Keep one more; where there is no room, all are let go (`whole`) or the rest is left out."""
+        """Keep another batch; without room, drop all (`whole`) or leave out the rest."""
         if self._full or batch is None:
             return
         self._bytes += sum(int(array.nbytes) for array in arrays_of(batch)) if whole or self._bytes < self._most else 0
@@ -161,7 +162,7 @@ class KeptBatches:
         return batches
 
     def take(self) -> object:
-        """One batch as it is, several as a list of micro-batches, None where there is none."""
+        """One batch as it is, several as a list of micro-batches, None without any."""
         batches = self.take_list()
         if len(batches) < 2:
             return batches[0] if batches else None
@@ -176,13 +177,13 @@ _TRAIN_BYTES = 256 * 2**20  # of micro-batches that wait for their step
 
 
 class SteadyrunCallback(Callback):
-    """Records every `trainer.fit`.
+    """Lightning callback that records every `trainer.fit`.
 
     `path` is the run directory; left out, it is that of a `SteadyrunLogger` of the same Trainer, else a folder
-    `steadyrun` in the Trainer's `log_dir`. A new training beside an old one gets a number (`my-run-2`), one that
-    resumes from a checkpoint goes on where it was. `config` adds to what Trainer and module declare, and wins over it.
+    `steadyrun` in the Trainer's `log_dir`. A new training gets a numbered folder beside an old one (`my-run-2`); one
+    that resumes from a checkpoint continues the last run. `config` overrides what Trainer and module declare.
     `val_loss` names the metric that is the validation loss. All other options are those of `steadyrun.record`
-    (`every=`, `flush_seconds=`, ...) and `run.watch` (`on_fault=`, `blocks=`, ...).
+    (`every=`, `flush_seconds=`, …) and `run.watch` (`on_fault=`, `blocks=`, …). `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `trainer.fit` raises `steadyrun.FaultFound`.
     """
@@ -193,17 +194,17 @@ class SteadyrunCallback(Callback):
         *,
         config: Mapping[str, Any] | None = None,
         val_loss: str | None = None,
-        **record_options: Any,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.run: Run | None = None
         self._path = None if path is None else Path(path)
         self._config = check_config(config)
         self._val_loss = val_loss
-        self._record_options, self._watch_options = sorted_out(record_options)
+        self._record_options, self._watch_options = sorted_out(options)
         self._problems = Problems(_no_event)
-        self._recorded = 0  # steps of the training that goes on
-        self._loaded: int | None = None  # the same, as a checkpoint tells
+        self._recorded = 0  # steps of the current training
+        self._loaded: int | None = None  # the same, from a checkpoint
         self._stepped = 0  # Lightning's count of optimizer steps
         self._losses: list[object] = []
         self._differentiated: list[Tensor] = []
@@ -215,7 +216,7 @@ class SteadyrunCallback(Callback):
     # -- the training -----------------------------------------------------------------------------
 
     def setup(self, trainer: FittingTrainer, _module: object, stage: str) -> None:
-        """Before a training: a logger that keeps the same run shall write through this callback."""
+        """Connect a logger of the same run, so that it writes through this callback."""
         if stage != "fit":
             return
         for logger in trainer.loggers:
@@ -225,7 +226,7 @@ class SteadyrunCallback(Callback):
                     logger.attach(self)
 
     def on_train_start(self, trainer: FittingTrainer, module: FittedModule) -> None:
-        """Everything is built and, on a resume, loaded: begin to record. A dry run with `fast_dev_run` is none."""
+        """Start recording, once everything is built and loaded; not for a `fast_dev_run`."""
         self._end(None)
         log_dir = trainer.log_dir  # asks every rank
         if trainer.fast_dev_run:
@@ -251,12 +252,12 @@ class SteadyrunCallback(Callback):
         )
 
     def on_train_batch_start(self, trainer: FittingTrainer, _module: object, _batch: object, _number: int) -> None:
-        """What came between two batches is over: tell of checkpoints that were saved there."""
-        self._tell_of_checkpoints(trainer)
+        """Record the checkpoints that were saved between two batches."""
+        self._record_checkpoints(trainer)
         self._differentiated = []
 
     def on_before_backward(self, trainer: FittingTrainer, module: FittedModule, loss: Tensor) -> None:
-        """Under manual optimization a step may return nothing: then what it differentiates is its loss."""
+        """Take the differentiated loss under manual optimization, if the step returns nothing."""
         if self.run is not None and not module.automatic_optimization:
             with self._problems.contained("loss"):
                 self._differentiated.append(unscaled(loss, trainer.precision_plugin))
@@ -264,7 +265,7 @@ class SteadyrunCallback(Callback):
     def on_train_batch_end(
         self, trainer: FittingTrainer, module: FittedModule, outputs: object, batch: object, _number: int
     ) -> None:
-        """A micro-batch is over; where the optimizer has stepped, so is the step."""
+        """Record the step if the optimizer has stepped after this micro-batch."""
         if self.run is None:
             return
         stepped = True
@@ -291,13 +292,13 @@ class SteadyrunCallback(Callback):
     def on_validation_batch_end(
         self, trainer: FittingTrainer, _module: object, _outputs: object, batch: object, _number: int, _loader: int = 0
     ) -> None:
-        """Keep a few batches, so that examples shared with training are found."""
+        """Keep some batches, so that examples shared with training are found."""
         if self.run is not None and not trainer.sanity_checking:
             with self._problems.contained("validation batch"):
                 self._val_batches.add(batch, whole=False)
 
     def on_validation_end(self, trainer: FittingTrainer, _module: object) -> None:
-        """A validation inside the training is over, and its metrics are known."""
+        """Record the validation once its metrics are known."""
         if self.run is None or trainer.sanity_checking:
             return
         with self._problems.contained("validation"):
@@ -308,37 +309,37 @@ class SteadyrunCallback(Callback):
                 self.run.val(metrics[name], batches=batches)
 
     def val_loss_name(self, names: Iterable[str]) -> str | None:
-        """Which of these metrics is the validation loss."""
+        """Choose the metric that is the validation loss."""
         return self._val_loss or val_loss_among(names)
 
     # -- checkpoints and the end ------------------------------------------------------------------
 
     def on_save_checkpoint(self, _trainer: object, _module: object, checkpoint: dict[str, object]) -> None:
-        """Put into the checkpoint which step it belongs to; where it lies is known a little later."""
+        """Write the recorded step into the checkpoint; its path is known later."""
         if self.run is not None:
             self._saves += 1
             checkpoint[_KEY] = {"steps": self._recorded}
 
     def on_load_checkpoint(self, _trainer: object, _module: object, checkpoint: dict[str, object]) -> None:
-        """A training that resumes goes on where its checkpoint was saved."""
+        """Read the step at which a resumed training continues."""
         recorded = checkpoint.get(_KEY)
         steps = recorded.get("steps") if isinstance(recorded, Mapping) else None
         self._loaded = steps if isinstance(steps, int) else None
 
     def on_exception(self, _trainer: object, _module: object, exception: BaseException) -> None:
-        """The training crashed, was interrupted, or was stopped at a fault."""
+        """End the run after a crash, an interrupt or a fault that stops it."""
         self._end(exception)
 
     def teardown(self, trainer: FittingTrainer, _module: object, stage: str) -> None:
-        """The training is over."""
+        """End the run after a training."""
         if stage == "fit":
-            self._tell_of_checkpoints(trainer)
+            self._record_checkpoints(trainer)
             self._end(None)
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _first_step(self, trainer: FittingTrainer, module: FittedModule) -> int:
-        """Where a training goes on: as its checkpoint says, or as Lightning has counted; 0 for a new one."""
+        """The step at which a training continues: from its checkpoint, else from Lightning's count; 0 for a new one."""
         loaded, self._loaded = self._loaded, None
         if not trainer.global_step:
             return 0
@@ -348,13 +349,13 @@ class SteadyrunCallback(Callback):
             return int(trainer.global_step)
         return self._recorded or int(trainer.fit_loop.epoch_loop._batches_that_stepped)
 
-    def _tell_of_checkpoints(self, trainer: FittingTrainer) -> None:
+    def _record_checkpoints(self, trainer: FittingTrainer) -> None:
         if self.run is None or not self._saves:
             return
         with self._problems.contained("checkpoints"):
             now = checkpoints_of(trainer)
             new: list[str | None] = [path for key, path in now.items() if self._saved.get(key) != path]
-            for path in new or [None]:  # saved by a call of trainer.save_checkpoint: nobody tells where
+            for path in new or [None]:  # saved by trainer.save_checkpoint: its path is not known
                 self.run.checkpoint(path)
             self._saved, self._saves = now, 0
 
@@ -368,4 +369,4 @@ class SteadyrunCallback(Callback):
 
 
 def _no_event(_kind: str, **_fields: object) -> None:
-    """A problem of the callback itself is said once on stderr."""
+    """A problem of the callback itself is printed once on stderr."""

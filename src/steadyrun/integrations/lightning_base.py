@@ -53,7 +53,7 @@ class FittingTrainer(Protocol):
 
 
 def _package() -> ModuleType:
-    """`lightning.pytorch`, or `pytorch_lightning` where that is what the program uses or what is installed."""
+    """`lightning.pytorch`, or `pytorch_lightning` if the program uses it or only it is installed."""
     import importlib
 
     names = ["lightning.pytorch", "pytorch_lightning"]

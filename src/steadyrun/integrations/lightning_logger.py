@@ -1,4 +1,4 @@
-"""A logger for Lightning: what a module logs with `self.log`, its hyperparameters, its checkpoints."""
+"""A logger for Lightning: records what a module logs with `self.log`, its hyperparameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.integrations.lightning_base import Logger, log, rank_zero_only, val_loss_among
+from steadyrun.recording.declared_config import check_config
 from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
@@ -29,16 +30,19 @@ _MOST_WAITING = 1000
 
 
 class SteadyrunLogger(Logger):
-    """Keeps what a module logs in the run directory `path`: `Trainer(logger=SteadyrunLogger("experiments/my-run"))`.
+    """Lightning logger that records what a module logs: `Trainer(logger=SteadyrunLogger("experiments/my-run"))`.
 
-    Beside a `SteadyrunCallback` it writes into the callback's run. Alone it records no more than what is logged, at the
-    steps at which Lightning logs (`log_every_n_steps`): the questions that need gradients cannot be answered then.
+    `path` is the run directory; `config` and all other options are those of `steadyrun.record`. Beside a
+    `SteadyrunCallback` it writes into the callback's run. Alone it records only what is logged, at the steps at which
+    Lightning logs (`log_every_n_steps`): checks that need gradients cannot be answered then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], **record_options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, config: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.path = Path(path)
-        self._options = record_options
+        self._config, self._options = check_config(config), options
         self._run: Run | None = None
         self._callback: SteadyrunCallback | None = None
         self._hparams: dict[str, object] = {}
@@ -54,7 +58,7 @@ class SteadyrunLogger(Logger):
 
     @property
     def run(self) -> Run | None:
-        """The run that is being recorded."""
+        """The run being recorded."""
         return self._run if self._callback is None else self._callback.run
 
     @property
@@ -75,13 +79,13 @@ class SteadyrunLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: object, *_args: object, **_more: object) -> None:
-        """Hyperparameters go into the run's config; the callback reads them off the module itself."""
+        """Add hyperparameters to the run's config; the callback reads them from the module itself."""
         hparams = vars(params) if isinstance(params, Namespace) else params
         self._hparams |= dict(hparams) if isinstance(hparams, Mapping) else {}
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, object], step: int | None = None) -> None:
-        """What was logged at a step. What a test logs is no part of the training."""
+        """Record what was logged at a step; metrics of a test are left out."""
         names = [name for name in metrics if name != "epoch"]
         if all(name.startswith("test") for name in names):
             return
@@ -91,13 +95,13 @@ class SteadyrunLogger(Logger):
             self._alone(dict(metrics), step)
 
     def after_save_checkpoint(self, checkpoint_callback: object) -> None:
-        """A checkpoint was saved; the callback tells of it itself."""
+        """Record a saved checkpoint, unless the callback does so."""
         if self._callback is None and self._run is not None:
             self._run.checkpoint(getattr(checkpoint_callback, "_last_checkpoint_saved", None) or None)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """The training (or a test) is over."""
+        """End the run after a training or a test."""
         self._ended, self._waiting = True, []
         if self._run is not None:
             failure = sys.exc_info()[1] if status == "failed" else None
@@ -119,7 +123,7 @@ class SteadyrunLogger(Logger):
     def _alone(self, metrics: dict[str, object], step: int | None) -> None:
         if self._run is None:
             config = {"framework": "lightning", **({"hparams": self._hparams} if self._hparams else {})}
-            self._run = record(self.path, config, **self._options)
+            self._run = record(self.path, {**config, **self._config}, **self._options)
         loss = next((name for name in _TRAIN_LOSSES if name in metrics), None)
         val = val_loss_among(metrics)
         rates = [name for name in metrics if name.startswith("lr-")]  # what LearningRateMonitor logs

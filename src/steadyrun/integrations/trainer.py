@@ -142,7 +142,7 @@ def _model(trainer: object, model: ModuleTree) -> Intent:
 
 
 def _sees_no_later(model: ModuleTree, config: Any) -> bool:
-    """Whether every attention says of itself that it is causal, in a model of nothing but text."""
+    """Whether every attention is declared causal, in a model of text only."""
     causal_flags = [
         is_causal for module in model.modules() if isinstance(is_causal := getattr(module, "is_causal", None), bool)
     ]
@@ -150,7 +150,7 @@ def _sees_no_later(model: ModuleTree, config: Any) -> bool:
 
 
 def _tokens(tokenizer: object) -> Intent:
-    """The ids of padding and of the end of a text; where they are one, an end cannot be told from padding."""
+    """The ids of padding and of the end of a text; if they are equal, an end looks like padding."""
     pad, end = (getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "eos"))
     intent: Intent = {"pad_id": pad} if isinstance(pad, int) else {}
     if isinstance(end, int):
@@ -199,7 +199,7 @@ class ViewedTrainer(Protocol):
 
 
 class TrainerView:
-    """Stands at `train`, `training_step` and `prediction_step` of one Trainer; what they do is left as it is."""
+    """Wraps `train`, `training_step` and `prediction_step` of one Trainer; their results pass through unchanged."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
@@ -233,7 +233,7 @@ class TrainerView:
         self._put(trainer, "training_step", self._guarded)
         self._put(trainer, "training_step", partial(self._after, self._saw_training))
         same = getattr(trainer, "eval_dataset", None) is getattr(trainer, "train_dataset", None)
-        if hasattr(trainer, "prediction_step") and not same:  # to validate on the training data itself is no accident
+        if hasattr(trainer, "prediction_step") and not same:  # validating on the training data itself is deliberate
             self._put(trainer, "prediction_step", partial(self._after, self._saw_validation))
 
     def detach(self) -> None:
@@ -248,7 +248,7 @@ class TrainerView:
         self._loss, self._means, self._inputs, self._count = None, None, [], 0
 
     def take_step(self) -> tuple[object, Inputs | list[Inputs] | None]:
-        """The loss of the step and its batch, a list where it has several micro-batches.
+        """The loss of the step and its batch, a list if it has several micro-batches.
 
         What `training_step` returns adds up to the step's mean: the Trainer has divided it by the number of
         micro-batches, or the model by the number of all their tokens. Where neither was done (a model that takes the
@@ -276,7 +276,7 @@ class TrainerView:
         try:
             saw(inputs, result)
         except Exception as problem:
-            say(f"a batch of the Trainer could not be looked at: {type(problem).__name__}: {problem}")
+            say(f"a batch of the Trainer could not be read: {type(problem).__name__}: {problem}")
         return result
 
     def _guarded(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -318,7 +318,7 @@ class TrainerView:
 
 
 def trainer_of(callback: object) -> ViewedTrainer | None:
-    """The Trainer that is calling this callback, among the callers of this function; None where there is none."""
+    """The Trainer that is calling this callback, among the callers of this function; None without any."""
     for frame in islice(callers(sys._getframe(1)), _FRAMES):
         caller = variable(frame, "self")
         handler = getattr(caller, "callback_handler", None)

@@ -4,9 +4,9 @@
 
     Trainer(..., callbacks=[SteadyrunCallback("experiments/my-run")]).train()
 
-A callback is told neither the loss nor the batch. So it looks for the Trainer that calls it, and stands at three of its
-methods while it trains: `training_step` (loss and inputs of a micro-batch), `prediction_step` (inputs of a validation)
-and `train` (how it ends). What passes there is looked at and handed on as it is.
+The Trainer gives a callback neither the loss nor the batch. So it finds the Trainer that calls it and wraps three of
+its methods while it trains: `training_step` (loss and inputs of a micro-batch), `prediction_step` (inputs of a
+validation) and `train` (how it ends). Arguments and results pass through unchanged.
 """
 
 # ruff: noqa: ARG002  callbacks have the arguments that the Trainer calls them with
@@ -21,7 +21,8 @@ from typing import Any
 from steadyrun.errors import FaultFound
 from steadyrun.integrations.callbacks import Options, folder_of, innermost, sorted_out
 from steadyrun.integrations.trainer import TrainerArguments, TrainerProgress, TrainerView, declared, trainer_of
-from steadyrun.recording.record import check_config, record
+from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 
 try:
@@ -37,12 +38,12 @@ Metrics = dict[str, object]
 
 
 class SteadyrunCallback(TrainerCallback):
-    """Records every training of the Trainer that it is given to.
+    """Hugging Face callback that records every training of its Trainer.
 
-    `path` is the run directory, `<output_dir>/steadyrun` if it is left out; a new training beside an old one gets a
-    number (`my-run-2`), one that resumes from a checkpoint goes on where it was. `config` adds to what the training
-    arguments and the model declare, and wins over it. All other options are those of `steadyrun.record` (`every=`,
-    `flush_seconds=`, ...) and `run.watch` (`on_fault=`, `blocks=`, `loss_fn=`, ...).
+    `path` is the run directory, `<output_dir>/steadyrun` if left out. A new training gets a numbered folder beside an
+    old one (`my-run-2`); one that resumes from a checkpoint continues the last run. `config` overrides what the
+    training arguments and the model declare. All other options are those of `steadyrun.record` (`every=`,
+    `flush_seconds=`, …) and `run.watch` (`on_fault=`, `blocks=`, `loss_fn=`, …). `.run` is the run being recorded.
 
     With `on_fault="stop"` a fault ends the training: `trainer.train()` raises `steadyrun.FaultFound`.
     """
@@ -66,11 +67,11 @@ class SteadyrunCallback(TrainerCallback):
     # -- the training -----------------------------------------------------------------------------
 
     def on_init_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
-        """The Trainer is built: from now on an exception that ends its training is seen."""
+        """Observe exceptions of the Trainer from here on."""
         self._view.guard(trainer_of(self))
 
     def on_train_begin(self, args: TrainerArguments, state: TrainerProgress, control: object, **kwargs: object) -> None:
-        """Everything is prepared and, on a resume, loaded: begin to record."""
+        """Start recording, once everything is prepared and loaded."""
         self._end(None)
         trainer = trainer_of(self)
         # DeepSpeed's optimizer holds copies of its own; the model's parameters are in none that can be seen.
@@ -94,7 +95,7 @@ class SteadyrunCallback(TrainerCallback):
         self._view.forget()
 
     def on_step_end(self, args: object, state: TrainerProgress, control: object, **kwargs: object) -> None:
-        """The optimizer has stepped, and the gradients are cleared."""
+        """Record the step, after the optimizer has stepped."""
         if self.run is not None:
             loss, batch = self._view.take_step()
             try:
@@ -104,13 +105,13 @@ class SteadyrunCallback(TrainerCallback):
                 raise
 
     def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
-        """The training is over; the best model may have been loaded."""
+        """End the run; the best model may have been loaded."""
         self._end(None)
 
-    # -- what it says of itself -------------------------------------------------------------------
+    # -- what the Trainer reports ------------------------------------------------------------------
 
     def on_evaluate(self, args: object, state: object, control: object, **kwargs: Any) -> None:
-        """A validation is over; with several datasets, that of one of them."""
+        """Record a validation; with several datasets, of each in turn."""
         metrics = dict(kwargs.get("metrics") or {})
         if self.run is None:
             self._before = (kwargs.get("model"), metrics)
@@ -119,11 +120,11 @@ class SteadyrunCallback(TrainerCallback):
         self._view.take_validation()
 
     def on_predict(self, args: object, state: object, control: object, metrics: object, **kwargs: object) -> None:
-        """Predictions are no validation."""
+        """Discard the inputs of a prediction: it is not a validation."""
         self._view.take_validation()
 
     def on_log(self, args: object, state: object, control: object, **kwargs: Any) -> None:
-        """The Trainer logs: what is not recorded already is kept by its name."""
+        """Record what the Trainer logs under its names, if it is not recorded already."""
         logs = dict(kwargs.get("logs") or {})
         if self.run is None or any(name.startswith("eval_") for name in logs):
             return
@@ -133,7 +134,7 @@ class SteadyrunCallback(TrainerCallback):
         _log(self.run, others)
 
     def on_save(self, args: TrainerArguments, state: TrainerProgress, control: object, **kwargs: object) -> None:
-        """A checkpoint lies on the disk."""
+        """Record a saved checkpoint."""
         if self.run is not None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             self.run.checkpoint(folder if folder.exists() else None)
@@ -148,14 +149,14 @@ class SteadyrunCallback(TrainerCallback):
             "scaler": getattr(getattr(trainer, "accelerator", None), "scaler", None),
             "tokenizer": tokenizer if hasattr(tokenizer, "get_vocab") else None,
         }
-        # The wrapped model tells whether it is compiled; its parameters are those of the model inside.
+        # The wrapped model shows whether it is compiled; its parameters are those of the model inside.
         wrapped = getattr(trainer, "model_wrapped", None)
         model = objects.get("model") if wrapped is None else wrapped
         self.run.watch(model, optimizer, **{**watched, **self._watch_options})  # type: ignore[arg-type]
 
     def _record_evaluation(self, metrics: Metrics) -> None:
         assert self.run is not None
-        # Of several datasets the first is the validation; one that is called "train" is none.
+        # Of several datasets the first is the validation; a dataset called "train" is not.
         losses = [name for name in metrics if name.endswith("_loss") and "train" not in name]
         self._val_key = self._val_key or next(iter(losses), None)
         if self._val_key in metrics:

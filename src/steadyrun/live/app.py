@@ -1,4 +1,4 @@
-"""The server's routes: pages, their files, and the data that they show. All of them only read."""
+"""The server's read-only routes: pages, their files and their data."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from steadyrun.live.subscriptions import PollPace, Tailer, Tailers
 from steadyrun.live.threads import Workers
 from steadyrun.panels.board import BUILDERS
 from steadyrun.panels.plotly_figure import outline
+from steadyrun.report.incidents import incidents
 from steadyrun.report.phrases import one_line
 from steadyrun.store.discover import Root, RunPlace
 from steadyrun.trees.walker import Changes
 
-_PATIENCE = 30.0  # seconds for which a reader may take nothing before it is let go
+_PATIENCE = 30.0  # seconds after which an idle reader is disconnected
 _THREADS = 3
 
 
 class _AnyPath(Convertor[str]):
-    """Like starlette's `path`, and names may hold line breaks."""
+    """Like starlette's `path`, but names may contain line breaks."""
 
     regex = "(?s:.*)"
 
@@ -52,7 +53,7 @@ register_url_convertor("anypath", _AnyPath())
 
 
 class Live:
-    """What the routes share: the folder, the list, and the runs that are followed."""
+    """Shared by the routes: the folder, the list, and the followed runs."""
 
     def __init__(self, root: Path, changes: Changes, pace: PollPace | None = None) -> None:
         self.root = Root(root)
@@ -69,7 +70,7 @@ class Live:
     def find_run(self, name: str) -> RunPlace:
         run = self.root.find(name)
         if run is None:
-            raise HTTPException(404, "There is no such run.")
+            raise HTTPException(404, "This run does not exist.")
         return run
 
     @asynccontextmanager
@@ -78,7 +79,7 @@ class Live:
             async with self.tailers.watching(run.key, lambda: Watch(run.path, run.name, self._changes)) as tailer:
                 yield tailer
         except (SteadyrunError, OSError) as problem:
-            raise HTTPException(409, one_line(f"This run cannot be read: {problem}")) from problem
+            raise HTTPException(409, one_line(f"Cannot read this run: {problem}")) from problem
 
     async def index_page(self, _: Request) -> Response:
         return HTMLResponse(pages.index_page(self.shown_root))
@@ -121,6 +122,13 @@ class Live:
             echo = board.leaf.step if board.leaf else None
             return _json(dumps({"number": number, "figure": encoded(outline(panel, board.span, echo))}))
 
+    async def run_postmortem(self, request: Request) -> Response:
+        run, step = self.find_run(request.path_params["run"]), int(request.path_params["step"])
+        name = next((card.postmortem for card in incidents(run.path) if card.step == step and card.postmortem), None)
+        if name is None:
+            raise HTTPException(404, "This incident has no post-mortem. To write it: steadyrun postmortem RUN")
+        return PlainTextResponse(await self.workers.do((run.path / name).read_text, "utf-8", "replace"))
+
     async def compare_page(self, request: Request) -> Response:
         async with self._comparing(request) as comparison:
             return HTMLResponse(await self.workers.do(comparison.page))
@@ -151,14 +159,14 @@ class Live:
 async def _asset(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in pages.ASSETS:
-        raise HTTPException(404, "There is no such file.")
+        raise HTTPException(404, "This file does not exist.")
     body, kind = pages.asset(name)
     headers = {"Cache-Control": "private, max-age=31536000, immutable", "Content-Encoding": "gzip"}
     return Response(body, headers=headers, media_type=kind)
 
 
 def application(live: Live, token: str | None = None, host: str = "127.0.0.1") -> Guard:
-    """The ASGI application, behind its guard."""
+    """The ASGI application behind its guard."""
     routes = {
         "/": live.index_page,
         "/run/{run:anypath}": live.run_page,
@@ -170,6 +178,7 @@ def application(live: Live, token: str | None = None, host: str = "127.0.0.1") -
         "/api/run/{run:anypath}/data": live.run_data,
         "/api/run/{run:anypath}/events": live.run_events,
         "/api/run/{run:anypath}/panel/{number:int}": live.run_panel,
+        "/api/run/{run:anypath}/postmortem/{step:int}": live.run_postmortem,
         "/api/compare": live.compare_data,
         "/api/compare/panel/{number:int}": live.compare_panel,
     }
@@ -206,14 +215,14 @@ def _events(events: AsyncIterator[Any]) -> Response:
 
 
 def _since(request: Request) -> str:
-    """What the reader has seen: a browser that comes back says so in a header."""
+    """The id of the last event that a reconnecting browser has seen, from its header."""
     return request.headers.get("last-event-id") or request.query_params.get("since", "")
 
 
 def _panel(request: Request) -> int:
     number = int(request.path_params["number"])
     if not 1 <= number <= len(BUILDERS):
-        raise HTTPException(404, "There is no such panel.")
+        raise HTTPException(404, "This panel does not exist.")
     return number
 
 
@@ -221,7 +230,7 @@ def _range(request: Request) -> tuple[float, float]:
     try:
         first, last = (float(request.query_params[name]) for name in ("from", "to"))
     except (KeyError, ValueError):
-        raise HTTPException(400, "Give from= and to=, two steps.") from None
+        raise HTTPException(400, "Give two steps: from= and to=.") from None
     if not first <= last:
-        raise HTTPException(400, "from= is after to=.")
+        raise HTTPException(400, "from= is larger than to=.")
     return first, last

@@ -1,23 +1,23 @@
-"""What the compare page shows of some runs that are followed."""
+"""The data of the compare page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes, urlencode
 
 from steadyrun.errors import UsageError
 from steadyrun.live import pages
 from steadyrun.live.followed_run import Watch
 from steadyrun.live.page_patches import dumps, encoded, is_coarse
-from steadyrun.live.run_comparison import COMPARED, MOST, differences, overlaid
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.plotly_figure import outline
+from steadyrun.panels.run_overlay import COMPARED, MOST, differences, overlaid, seed_groups
 from steadyrun.store.discover import RunPlace
 from steadyrun.store.layout import ENDED
 
 
 class ComparePage:
-    """The runs, in the order in which they were named."""
+    """The runs, in the given order."""
 
     def __init__(self, runs: Sequence[RunPlace], followed: Sequence[tuple[Watch, Board]]) -> None:
         if not 2 <= len(runs) <= MOST:
@@ -36,7 +36,7 @@ class ComparePage:
         return pages.compare_page(self._runs, self._panels(), self._parts(), query)
 
     def data(self) -> str:
-        """Everything there is to show now, as JSON; `ended` says that nothing more is to be expected."""
+        """The current content as JSON; `ended` means that nothing will change."""
         drawn = [panel for panel in self._panels() if not panel.missing]
         return dumps(
             {
@@ -52,7 +52,7 @@ class ComparePage:
     def panel(self, number: int, first: float, last: float) -> str:
         """One panel over some of the steps."""
         if number not in COMPARED:
-            raise UsageError(f"Panel {number} is not compared.")
+            raise UsageError(f"Panel {number} cannot be compared.")
         of_runs = [watch.panel(number, first, last) for watch in self._watches]
         return dumps(self._drawn(self._overlaid(number, of_runs)))
 
@@ -61,11 +61,13 @@ class ComparePage:
 
     def _overlaid(self, number: int, of_runs: Sequence[Panel]) -> Panel:
         names = [run.name for run in self._runs]
-        return overlaid(number, dict(zip(names, of_runs, strict=True)))
+        return overlaid(number, dict(zip(names, of_runs, strict=True)), seed_groups(self._manifests()))
+
+    def _manifests(self) -> dict[str, Mapping[str, object]]:
+        return {run.name: watch.manifest for run, watch in zip(self._runs, self._watches, strict=True)}
 
     def _parts(self) -> dict[str, str]:
-        manifests = {run.name: watch.manifest for run, watch in zip(self._runs, self._watches, strict=True)}
-        different = differences(manifests)
+        different = differences(self._manifests())
         return pages.compare_parts(self._runs, self._boards, self._panels(), different)
 
     def _drawn(self, panel: Panel) -> dict[str, object]:

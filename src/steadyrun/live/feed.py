@@ -1,4 +1,4 @@
-"""A stream of events for any number of readers, kept once: a reader that falls behind is told to begin again."""
+"""A stream of events for any number of readers; a reader that falls behind gets a refresh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 16_000_000  # characters of all of them
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """One event; `id` is what a reader that comes back says it has seen."""
+    """One event; a reconnecting reader sends the `id` of the last event it has seen."""
 
     id: str
     kind: str
@@ -23,10 +23,10 @@ class FeedEvent:
 
 
 class Feed:
-    """The last events, numbered. A reader only remembers a number, so a slow one costs no memory."""
+    """The last events, numbered. Readers keep only a number, so a slow reader costs no memory."""
 
     def __init__(self, most: int = _MOST, largest: int = _LARGEST) -> None:
-        self._epoch = secrets.token_hex(4)  # numbers of an earlier server mean nothing here
+        self._epoch = secrets.token_hex(4)  # invalidates the numbers of an earlier server
         self._events: deque[FeedEvent] = deque()
         self._last = 0
         self._size = 0
@@ -41,7 +41,7 @@ class Feed:
         return f"{self._epoch}.{self._last}"
 
     def publish(self, kind: str, data: str) -> None:
-        """Add an event, and let the oldest go."""
+        """Add an event, and drop the oldest."""
         self._last += 1
         self._events.append(FeedEvent(self.position, kind, data))
         self._size += len(data)
@@ -55,7 +55,7 @@ class Feed:
         self._wake()
 
     async def follow(self, since: str) -> AsyncIterator[FeedEvent]:
-        """Every event after the id `since`; a refresh where some of them are gone, or the id is not one of ours."""
+        """Every event after the id `since`; a refresh if some are gone or the id is unknown."""
         self.readers += 1
         try:
             last_read = self._number(since)

@@ -1,4 +1,4 @@
-"""A run watched while it is written: its dashboard, made anew when there is something new."""
+"""A run followed while it is written: its dashboard, rebuilt when there is new data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from steadyrun.store.tail import TailView
 from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Changes
 
-_IDLE = 9.0  # times as long as a walk took pass before the next: a tenth of a core
-_SOONEST = 1.0  # seconds between two walks
-_NEW = 1000  # steps that are shown whole before lines are thinned again
+_IDLE = 9.0  # factor on the duration of a check to wait before the next: a tenth of a core
+_SOONEST = 1.0  # seconds between two checks
+_NEW = 1000  # steps that are drawn without thinning before lines are thinned again
 
 
 class Watch:
-    """Looks at one run; safe to use from several threads, one at a time gets in."""
+    """Follows one run; safe to use from several threads, one at a time."""
 
     def __init__(self, root: Path, name: str, changes: Changes | None = None) -> None:
         self._view = TailView(root)
@@ -33,22 +33,22 @@ class Watch:
         self._signals: Signals | None = None
         self._report: Report | None = None
         self._trial: TrialRecord | None = None
-        self._walked_new = False  # whether the report is of the newest data
+        self._walked_new = False  # whether the report covers the newest data
         self._next_walk = 0.0
         self._thinned_until: int | None = None
 
     @property
     def manifest(self) -> dict[str, object]:
-        """The manifest as it is now."""
+        """The current manifest."""
         return self._view.manifest
 
     @property
     def state(self) -> str:
-        """The run's state when it was last looked at."""
+        """The run's state at the last look."""
         return "" if self._report is None else self._report.state
 
     def look(self) -> Board | None:
-        """The dashboard as it is now; None where nothing is new."""
+        """The current dashboard; None if nothing is new."""
         with self._lock:
             changed = self._view.look()
             if self._report is not None and not changed and (self._walked_new or not self._may_walk()):
@@ -56,7 +56,7 @@ class Watch:
             return self._board(changed)
 
     def panel(self, number: int, first: float, last: float) -> Panel:
-        """One panel over some of the steps, from all that was recorded there."""
+        """One panel over a range of steps, from all recorded points."""
         with self._lock:
             signals, report = self._seen()
             with through(Lens(first, last)):
@@ -64,7 +64,7 @@ class Watch:
             return panel
 
     def signals(self) -> Signals:
-        """What the last look saw."""
+        """The data of the last look."""
         with self._lock:
             return self._seen()[0]
 
@@ -95,7 +95,7 @@ class Watch:
             return build(self._signals, self._report, self._trial)
 
     def _last_step(self, signals: Signals) -> int | None:
-        """The last step of the loss, since a resumed run may be behind its earlier attempt."""
+        """The last step of the loss, because a resumed run may be behind its earlier attempt."""
         loss = signals.raw("loss") if signals.has("loss") else None
         return int(loss.steps[-1]) if loss is not None and len(loss) else self._view.last_step()
 
@@ -108,7 +108,7 @@ class Watch:
         self._next_walk = ended + max(_SOONEST, _IDLE * (ended - began))
 
     def _new_after(self, last: int | None) -> float:
-        """The step up to which lines are thinned: it stays for a while, so that a page only adds points."""
+        """The step up to which lines are thinned; it stays for a while, so that a page only adds points."""
         newest = -1 if last is None else last
         if self._thinned_until is None or not 0 <= newest - self._thinned_until <= _NEW:
             self._thinned_until = newest

@@ -1,4 +1,4 @@
-"""What every request must pass before anything is looked up, and the headers that every answer carries."""
+"""The checks that every request must pass, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data:",
+        "img-src 'self' data: blob:",
         "connect-src 'self'",
         "base-uri 'none'",
         "frame-ancestors 'none'",
@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Host, method and token first; only then the application."""
+    """Checks host, method and token before calling the application."""
 
     def __init__(self, app: ASGIApp, token: str | None, host: str) -> None:
         self._app = app
@@ -54,18 +54,18 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Names of runs need not be UTF-8; what is none comes back as it is on disk.
+        # Names of runs need not be UTF-8; other names are decoded as on disk.
         scope["path"] = os.fsdecode(unquote_to_bytes(scope.get("raw_path") or scope["path"].encode()))
         answer = self._refusal(scope)
         await (answer or self._app)(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that may not pass; None where it may."""
+        """The response to a rejected request; None if it may pass."""
         headers = Headers(scope=scope)
         if not self._known_host(headers.get("host", "")):
-            return PlainTextResponse("This server does not answer to that name; see --host.", 400)
+            return PlainTextResponse("This server does not accept this host name; set it with --host.", 400)
         if scope["method"] != "GET":
-            return PlainTextResponse("Only GET.", 405, {"Allow": "GET"})
+            return PlainTextResponse("Only GET is allowed.", 405, {"Allow": "GET"})
         if self._token is None:
             return None
         token, rest = _token_in(scope["query_string"])
@@ -77,7 +77,7 @@ class Guard:
         return PlainTextResponse(said, 401, {"WWW-Authenticate": "Bearer"})
 
     def _known_host(self, header: str) -> bool:
-        """Whether the name is one of ours: a page elsewhere may point a name of its own at this machine."""
+        """Whether the host name is ours: a foreign page may point its own name at this machine."""
         name = header.rpartition(":")[0] if _has_port(header) else header
         bare = name.lower().removeprefix("[").removesuffix("]")
         return bare in self._hosts or (self._any_address and _is_address(bare))
@@ -87,7 +87,7 @@ class Guard:
 
     @property
     def _cookie(self) -> str:
-        """One name per token: cookies are shared by all ports of a machine."""
+        """The cookie's name, one per token: all ports of a machine share cookies."""
         return f"steadyrun-{hashlib.sha256((self._token or '').encode()).hexdigest()[:8]}"
 
     def _in_cookie(self, headers: Headers) -> str:
@@ -98,7 +98,7 @@ class Guard:
         return "" if cookie is None else cookie.value
 
     def _with_cookie(self, scope: Scope, rest: str) -> Response:
-        """Keep the token in a cookie and go to the same address without it."""
+        """Store the token in a cookie and redirect to the same address without it."""
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = "/" + raw.decode("ascii", "replace").lstrip("/\\")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
@@ -119,7 +119,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _token_in(query: bytes) -> tuple[str, str]:
-    """The token of a query, "" where there is none, and the query without it."""
+    """The token of a query, "" if there is none, and the query without it."""
     fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
     tokens = [value for name, value in fields if name == "token"]
     rest = urlencode([field for field in fields if field[0] != "token"], encoding="utf-8", errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""What a page shows of a run as plain JSON, and what changes from one look to the next."""
+"""The page of a run as plain JSON, and the changes from one look to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.panels.dashboard_page import fragment
+from steadyrun.panels.dashboard_page import fragment, x_axes
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.plotly_figure import outline
 
@@ -20,13 +20,14 @@ _GROWING = ("x", "y")
 
 @dataclass(frozen=True)
 class Shown:
-    """One state of a run's page: the figures by panel, its HTML by part, the steps it spans."""
+    """One state of a run's page: the figures by panel, the HTML by part, the range of steps."""
 
     span: tuple[int, int]
     figures: dict[int, Figure]
     parts: dict[str, str]
-    coarse: tuple[int, ...]  # panels of which a closer look shows more
+    coarse: tuple[int, ...]  # panels that show more when zoomed
     state: str = ""
+    axes: tuple[dict[str, Any], ...] = ()
 
 
 def shown(board: Board) -> Shown:
@@ -37,13 +38,15 @@ def shown(board: Board) -> Shown:
     figures = {panel.number: outline(panel, board.span, echo) for panel in drawn}
     if board.trial is not None:
         figures |= {plot.number: outline(plot, (0, board.trial.last)) for plot in board.trial.plots}
-    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial")}
+    figures |= {chart.number: outline(chart, board.span) for chart in board.charts}
+    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial", "charts", "findings")}
     return Shown(
         board.span,
         figures,
         {**whole_parts, **parts},
         tuple(panel.number for panel in drawn if is_coarse(panel)),
         board.standing,
+        tuple(x_axes(board)),
     )
 
 
@@ -52,13 +55,20 @@ def is_coarse(panel: Panel) -> bool:
 
 
 def whole(now: Shown) -> dict[str, Any]:
-    """Everything, for a page that begins."""
+    """Everything, for a new page."""
     panels = [{"number": number, "figure": encoded(figure)} for number, figure in now.figures.items()]
-    return {"span": list(now.span), "state": now.state, "coarse": now.coarse, "panels": panels, "parts": now.parts}
+    return {
+        "span": list(now.span),
+        "state": now.state,
+        "coarse": now.coarse,
+        "panels": panels,
+        "parts": now.parts,
+        "axes": now.axes,
+    }
 
 
 def patch(before: Shown, now: Shown) -> dict[str, Any]:
-    """What to change on a page that shows `before`: parts of its HTML, whole figures, or points at the end of lines."""
+    """The changes to a page that shows `before`: HTML parts, whole figures, or points at the end of lines."""
     panels = [
         change
         for number, figure in now.figures.items()
@@ -73,7 +83,7 @@ def dumps(data: Any) -> str:
 
 
 def encoded(value: Any) -> Any:
-    """With numpy arrays as plotly writes them: base64 of their bytes, and their type."""
+    """Encode numpy arrays as plotly does: base64 of their bytes, and their type."""
     if isinstance(value, np.ndarray):
         return {"dtype": value.dtype.str[1:], "bdata": base64.b64encode(value.tobytes()).decode()}
     if isinstance(value, dict):
@@ -95,7 +105,7 @@ def _figure_patch(number: int, before: Figure | None, now: Figure) -> dict[str, 
 
 
 def _trace_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any] | None:
-    """None where nothing changes; the points to add; else the trace."""
+    """None if nothing changes; the points to add; else the trace."""
     if same(_style(old), _style(new)) and all(_begins(new[key], old[key]) for key in _GROWING):
         start = len(old["x"])
         return {"add": {key: encoded(new[key][start:]) for key in _GROWING}} if len(new["x"]) > start else None

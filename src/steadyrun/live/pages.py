@@ -1,4 +1,4 @@
-"""The pages and the files they load. Everything from a run is escaped by the templates."""
+"""The pages and the files they load. The templates escape everything from a run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.live.run_comparison import SettingDifference
 from steadyrun.panels import drawing
 from steadyrun.panels.dashboard_page import asset as panel_asset
 from steadyrun.panels.dashboard_page import context, environment, plotly_script
 from steadyrun.panels.panel import Board, Panel
+from steadyrun.panels.run_overlay import SettingDifference
 from steadyrun.report.phrases import SYMBOLS
 from steadyrun.store.discover import RunPlace
 
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _OURS = ("index.js", "live.js", "live.css")
-ASSETS = ("plotly.js", "dashboard.js", "dashboard.css", *_OURS)
+ASSETS = ("plotly.js", "view.js", "dashboard.js", "dashboard.css", *_OURS)
 
 
 @cache
@@ -30,7 +30,7 @@ def asset(name: str) -> tuple[bytes, str]:
 
 @cache
 def address(name: str) -> str:
-    """Where a page finds a file; it changes with the file, so that browsers may keep it."""
+    """The URL of a file; it changes with the content, so that browsers may cache it."""
     return f"/assets/{name}?v={hashlib.sha256(_text(name).encode()).hexdigest()[:12]}"
 
 
@@ -49,7 +49,7 @@ def compare_page(runs: Sequence[RunPlace], panels: Sequence[Panel], parts: dict[
 def compare_parts(
     runs: Sequence[RunPlace], boards: Sequence[Board], panels: Sequence[Panel], differences: list[SettingDifference]
 ) -> dict[str, str]:
-    """The parts of the page that change while the runs go on."""
+    """The parts of the page that change while the runs continue."""
     colours = [drawing.COLOURS[number % len(drawing.COLOURS)] for number in range(len(runs))]
     cards = list(zip(runs, boards, colours, strict=True))
     parts = {
@@ -71,7 +71,7 @@ def _rendered(name: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Any:
-    """The panels' own templates and ours."""
+    """The templates of the panels and of the server."""
     from jinja2 import ChoiceLoader, PackageLoader
 
     shared = environment()

@@ -1,4 +1,4 @@
-"""The list of runs in Prometheus' text format, from what the list keeps anyway."""
+"""The list of runs in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ Sample = tuple[dict[str, str], float]
 
 
 def exposition(rows: Sequence[RunRow], left_out: int, now: float) -> str:
-    """All metrics. What is not known has no sample; NaN is a measured value."""
+    """All metrics. Unknown values have no sample; NaN is a measured value."""
     named = list(zip(_names(rows), rows, strict=True))
 
     def samples(value: Callable[[RunRow], float | None]) -> list[Sample]:
         return [({"run": name}, number) for name, row in named if (number := value(row)) is not None]
 
     parts = [
-        _family("steadyrun_runs", "Runs below the folder that is served.", [({}, float(len(rows) + left_out))]),
-        _family("steadyrun_runs_left_out", f"Runs beyond the newest {MEASURED}, not in here.", [({}, float(left_out))]),
-        _family("steadyrun_run_state", "1 for the state that the run is in.", _set(named, "state", _STATES, _state)),
+        _family("steadyrun_runs", "Number of runs in the served folder.", [({}, float(len(rows) + left_out))]),
+        _family(
+            "steadyrun_runs_left_out",
+            f"Number of runs beyond the newest {MEASURED}, which have no metrics.",
+            [({}, float(left_out))],
+        ),
+        _family("steadyrun_run_state", "1 for the current state of the run.", _set(named, "state", _STATES, _state)),
         _family("steadyrun_run_last_step", "The last recorded step.", samples(lambda row: row.step)),
         _family("steadyrun_run_loss", "The last training loss.", samples(lambda row: _of(row).loss)),
         _family("steadyrun_run_val_loss", "The last validation loss.", samples(lambda row: _of(row).val_loss)),
         _family(
             "steadyrun_run_learning_rate",
-            "The last learning rate of the first group.",
+            "The last learning rate of the first parameter group.",
             samples(lambda row: _of(row).lr),
         ),
         _family(
@@ -50,8 +54,8 @@ def exposition(rows: Sequence[RunRow], left_out: int, now: float) -> str:
         _family(
             "steadyrun_run_verdict", "1 for the verdict.", _set(named, "verdict", _VERDICTS, lambda row: row.verdict)
         ),
-        _family("steadyrun_run_fault", "1 where a fault was found; leaf is its code.", _found(named, "fault")),
-        _family("steadyrun_run_suspect", "1 where a suspect leads; leaf is its code.", _found(named, "suspect")),
+        _family("steadyrun_run_fault", "1 if a fault was found; leaf is its code.", _found(named, "fault")),
+        _family("steadyrun_run_suspect", "1 if the headline is a suspect; leaf is its code.", _found(named, "suspect")),
     ]
     return "".join(parts)
 
@@ -67,7 +71,7 @@ def _state(row: RunRow) -> str:
 def _set(
     named: Iterable[tuple[str, RunRow]], label: str, choices: Sequence[str], chosen: Callable[[RunRow], str]
 ) -> list[Sample]:
-    """One sample per choice, 1 for the one that holds; none where it is not known yet."""
+    """One sample per choice, 1 for the current one; none if it is unknown."""
     known = [(name, choice) for name, row in named if (choice := chosen(row)) in choices]
     return [
         ({"run": name, label: label_value}, float(label_value == choice))
@@ -85,7 +89,7 @@ def _found(named: Iterable[tuple[str, RunRow]], verdict: str) -> list[Sample]:
 
 
 def _names(rows: Sequence[RunRow]) -> list[str]:
-    """What each run is called: its name, or its address where two names are shown alike."""
+    """The label of each run: its name, or its address if two names look the same."""
     count = Counter(row.name for row in rows)
     return [row.name if count[row.name] == 1 else f"/run/{row.key}" for row in rows]
 
@@ -102,7 +106,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def escaped(value: str) -> str:
-    """A label's value between its quotes."""
+    """An escaped label value."""
     safe = value.encode("utf-8", "backslashreplace").decode()
     return safe.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 

@@ -1,4 +1,4 @@
-"""The list of runs, kept up to date while someone looks at it. Reading and walking happen in the background."""
+"""The list of runs, updated while someone looks at it. Reading and checking happen in the background."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from steadyrun.trees.walker import Changes
 
 log = logging.getLogger("steadyrun.live")
 
-_SCAN = 1.5  # seconds between two looks at the folder
-_SLICE = 0.3  # seconds of reading between two messages to the pages
-_AGAIN = 15.0  # seconds before a run that goes on is walked again
-_IDLE = 20.0  # times as long as its walk took pass before that, too
+_SCAN = 1.5  # seconds between two scans of the folder
+_SLICE = 0.3  # seconds of reading between two updates of the pages
+_AGAIN = 15.0  # seconds before a running run is checked again
+_IDLE = 20.0  # and at least this factor on the duration of its last check
 _LINGER = 20.0  # seconds
 _UNREADABLE = "unreadable"
-MEASURED = 200  # runs of which metrics are kept, the newest
-_FRESH = 3.0  # seconds for which metrics are new enough
-_PATIENCE = 5.0  # seconds that one who asks for metrics waits for newer ones
+MEASURED = 200  # the newest runs, which have metrics
+_FRESH = 3.0  # seconds for which metrics count as fresh
+_PATIENCE = 5.0  # seconds that a request for metrics waits for newer ones
 
 
 @dataclass
 class _Known:
-    """What is known of a run, and of which state of its files."""
+    """What is known about a run, and the state of its files then."""
 
     run: RunPlace
     row: RunRow
@@ -49,12 +49,12 @@ class _Known:
         return self.row.state in ENDED
 
     def may_change(self, lacks: bool) -> bool:
-        """Whether its files may have changed, or more is wanted of them than was read."""
+        """Whether its files may have changed, or more details are needed."""
         return self.row.state != _UNREADABLE and (lacks or self.files is None or not self.settled)
 
 
 class Index:
-    """Scans, reads what has changed, newest first, and walks where no verdict is recorded."""
+    """Scans the folder, reads changed runs, newest first, and checks runs without a recorded verdict."""
 
     def __init__(self, root: Root, workers: Workers, changes: Changes) -> None:
         self._root, self._workers, self._changes = root, workers, changes
@@ -63,19 +63,19 @@ class Index:
         self._told: dict[str, RunRow] = {}
         self._scanned = asyncio.Event()
         self._wanted = 0.0
-        self._measuring = False  # whether anyone has asked for metrics
+        self._measuring = False  # whether metrics were requested
         self._measured_at = -math.inf
         self._measured = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def whole(self) -> str:
-        """All rows as JSON, and the id from which to follow."""
+        """All rows as JSON, and the event id to follow from."""
         self.want()
         await self._scanned.wait()
         return dumps({"id": self.feed.position, "rows": [row.to_dict() for row in self._told.values()]})
 
     async def measured(self) -> tuple[list[RunRow], int]:
-        """The newest runs with their figures, and how many more there are. The first time asks for them to be read."""
+        """The newest runs with their figures, and the number of others. The first call starts reading them."""
         self.want()
         self._measuring = True
         if time.monotonic() - self._measured_at > _FRESH:
@@ -85,7 +85,7 @@ class Index:
         return rows[:MEASURED], max(0, len(rows) - MEASURED)
 
     def want(self) -> None:
-        """Someone looks at the list: keep it up to date for a while."""
+        """Keep the list up to date for a while, because someone looks at it."""
         self._wanted = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep())
@@ -105,12 +105,12 @@ class Index:
                 await self._read_details(measuring)
                 while time.monotonic() < until and (known := self._next_to_walk()):
                     await asyncio.sleep(await self._walk(known))
-            except Exception:  # the list must not end because of one strange run
-                log.exception("keeping the list of runs failed")
+            except Exception:  # one unreadable run must not stop the list
+                log.exception("updating the list of runs failed")
             await asyncio.sleep(max(0.05, until - time.monotonic()))
 
     def _scan(self) -> None:
-        """Which runs there are, and how they stand."""
+        """Find the runs and their states."""
         known = {run.key: _current(run, self._known.get(run.key)) for run in self._root.runs()}
         self._known = dict(sorted(known.items(), key=lambda item: -item[1].row.started))
 
@@ -125,7 +125,7 @@ class Index:
             self._measured = asyncio.Event()
 
     def _read_some(self, waiting: list[tuple[_Known, bool]]) -> list[tuple[_Known, bool]]:
-        """Read for a moment; what is left is for later."""
+        """Read for a short time; the rest follows later."""
         until = time.monotonic() + _SLICE
         for index, (known, measured) in enumerate(waiting):
             lacks = measured and known.row.figures is None
@@ -144,7 +144,7 @@ class Index:
         return None
 
     async def _walk(self, known: _Known) -> float:
-        """Walk one run; how long that took, which is how long to rest."""
+        """Check one run, and return the seconds to pause."""
         began = time.monotonic()
         await self._workers.do(_walk, known, self._changes)
         took = time.monotonic() - began
@@ -153,7 +153,7 @@ class Index:
         return took
 
     def _tell(self) -> None:
-        """Tell the pages which rows are new, changed or gone."""
+        """Publish the rows that are new, changed or gone."""
         now = {key: known.row for key, known in self._known.items()}
         changed = [row.to_dict() for key, row in now.items() if self._told.get(key) != row]
         gone = [key for key in self._told if key not in now]
@@ -168,14 +168,14 @@ def _pieces(changed: list[dict[str, object]], size: int = 100) -> Iterable[list[
 
 
 def _current(run: RunPlace, old: _Known | None) -> _Known:
-    """A run as it stands; the manifest of one that has ended is read again only when it has changed."""
+    """The current state of a run; the manifest of an ended run is read again only if it changed."""
     try:
         status = (run.path / MANIFEST).stat()
         manifest = status.st_size, status.st_mtime_ns
         if old is not None and old.settled and old.manifest == manifest:
             return old
         row = rows.first(run)
-    except Exception as problem:  # one strange run must not hide the others
+    except Exception as problem:  # one unreadable run must not hide the others
         log.debug("reading %s failed: %s", run.name, problem)
         manifest, row = None, RunRow(run.key, run.name, _UNREADABLE)
     if old is None:
@@ -196,7 +196,8 @@ def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
     if row.verdict:
         known.walked = now
     else:
-        row = replace(row, verdict=known.row.verdict, leaf=known.row.leaf)  # the last one, until there is a new one
+        last = known.row  # its verdict stays until there is a new one
+        row = replace(row, verdict=last.verdict, leaf=last.leaf, finding=last.finding)
     known.row, known.files = row, now
 
 
@@ -205,6 +206,6 @@ def _walk(known: _Known, changes: Changes) -> None:
     try:
         known.row = rows.walked(known.run, known.row, changes)
     except Exception as problem:
-        log.warning("walking %s failed: %s", known.run.name, problem)
+        log.warning("checking %s failed: %s", known.run.name, problem)
         known.row = replace(known.row, verdict="unreadable")
     known.walked = files

@@ -1,4 +1,4 @@
-"""A run as one row of the list: how it stands, its last loss, a small line, its verdict."""
+"""A run as one row of the list: state, last loss, sparkline, verdict."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from steadyrun.panels.run_overlay import declared
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
-from steadyrun.report.phrases import one_line
+from steadyrun.report.phrases import meaning, one_line
 from steadyrun.report.report import check_with, last_word, started
 from steadyrun.store.discover import RunPlace
 from steadyrun.store.reader import RunReader, open_run
+from steadyrun.text import shown
 from steadyrun.trees.walker import Changes
 
-WIDTH, HEIGHT = 120, 24  # of the small line
+WIDTH, HEIGHT = 120, 24  # of the sparkline
 _POINTS = 80
+_MOST_SETTINGS = 40
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The last values of a run as numbers, and when the last of them was measured; None where there is none."""
+    """The last values of a run, and the time of the latest; None if missing."""
 
     loss: float | None = None
     val_loss: float | None = None
@@ -33,7 +36,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class RunRow:
-    """What the list says of a run; `verdict` and `line` are "" until they are known."""
+    """One row of the list; `verdict` and `line` are "" until known."""
 
     key: str
     name: str
@@ -45,33 +48,42 @@ class RunRow:
     ends_badly: bool = False
     verdict: str = ""
     leaf: str = ""
-    figures: Figures | None = field(default=None, compare=False)  # read only where someone asks for metrics
+    finding: str = ""  # what the headline means
+    val_loss: str = ""
+    duration: float | None = None  # seconds
+    settings: tuple[tuple[str, str], ...] = ()  # what a person declared
+    figures: Figures | None = field(default=None, compare=False)  # read only if metrics are requested
 
     def to_dict(self) -> dict[str, Any]:
-        """What the pages get."""
+        """The row as JSON for the pages."""
         return {name: value for name, value in asdict(self).items() if name != "figures"}
 
 
 def first(run: RunPlace) -> RunRow:
-    """What the manifest alone says."""
+    """The row from the manifest alone."""
     view = open_run(run.path)
-    return RunRow(run.key, run.name, one_line(view.state), started(view.manifest))
+    settings = tuple(declared(view.manifest).items())[:_MOST_SETTINGS]
+    return RunRow(run.key, run.name, one_line(view.state), started(view.manifest), settings=settings)
 
 
 def detailed(run: RunPlace, measured: bool = False) -> RunRow:
-    """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
+    """The row with all that can be read quickly; the verdict only if the run recorded one."""
     view = open_run(run.path).as_of_now()
     row = first(run)
     loss = view.series("loss") if "loss" in view.names() else None
-    verdict, leaf = last_word(view, row.state)
+    val = view.series("val_loss") if "val_loss" in view.names() else None
+    verdict, leaf, finding = last_word(view, row.state)
     return replace(
         row,
         step=view.last_step() if loss is None or not len(loss) else int(loss.steps[-1]),
-        loss="" if loss is None or not len(loss) else f"{loss.values[-1]:.4g}",
+        loss="" if loss is None or not len(loss) else shown(loss.values[-1]),
+        val_loss="" if val is None or not len(val) else shown(val.values[-1]),
+        duration=_duration(loss),
         line="" if loss is None else small_line(loss),
         ends_badly=loss is not None and len(loss) > 0 and not math.isfinite(loss.values[-1]),
         verdict=verdict,
         leaf=leaf,
+        finding=finding,
         figures=_figures(view) if measured else None,
     )
 
@@ -87,14 +99,23 @@ def _figures(view: RunReader) -> Figures:
 
 
 def walked(run: RunPlace, row: RunRow, changes: Changes) -> RunRow:
-    """The row with the verdict of a walk."""
+    """The row with the verdict of a check."""
     report = check_with(run.path, changes)
     leaf = "" if report.headline is None else report.headline.question.code
-    return replace(row, verdict=report.verdict, leaf=one_line(leaf))
+    finding = "" if report.headline is None else meaning(report.headline)
+    return replace(row, verdict=report.verdict, leaf=one_line(leaf), finding=finding)
+
+
+def _duration(loss: Series | None) -> float | None:
+    """Seconds from the first to the last recorded loss."""
+    if loss is None or len(loss) < 2:
+        return None
+    seconds = float(loss.times[-1] - loss.times[0])
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def small_line(series: Series) -> str:
-    """The finite points of a series as the points of an SVG line, on a log scale where all are positive."""
+    """The finite points of a series as SVG points, on a log scale if all are positive."""
     finite = np.isfinite(series.values)
     steps, values = series.steps[finite], series.values[finite]
     if len(values) < 2:

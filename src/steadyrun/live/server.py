@@ -1,4 +1,4 @@
-"""Starting the server: a socket of its own, clear words when there is none to have, and a quick end."""
+"""Start and stop the server; report a busy port clearly."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from steadyrun.errors import UsageError
 from steadyrun.live.app import Live, application
 from steadyrun.trees.walker import Changes
 
-_GRACE = 1  # seconds for open pages when the server ends
-_TRIED = 50  # ports after a taken one
-_ASKING = 10.0  # seconds in which a request must have come whole
+_ADDRESSES = "use --host 127.0.0.1, or --host 0.0.0.0 for all addresses"
+_GRACE = 1  # seconds for open pages when the server stops
+_TRIED = 50  # ports to try after a busy one
+_ASKING = 10.0  # seconds within which a request must be complete
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens there; what to do where it cannot be had."""
+    """A listening socket; an error with the next step if it is not available."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return _listening(family, address)
     except socket.gaierror:
-        raise UsageError(f"{host} is not a name or address of this machine") from None
+        raise UsageError(f"{host} is not a name or address of this machine; {_ADDRESSES}") from None
     except OverflowError:
-        raise UsageError(f"{port} is no port: use 0 to 65535, 0 for any that is free") from None
+        raise UsageError(f"{port} is not a valid port: use 0 to 65535; 0 chooses a free one") from None
     except PermissionError:
-        raise UsageError(f"port {port} needs more rights than you have: use one above 1023, or --port 0") from None
+        raise UsageError(f"port {port} needs root privileges: use a port above 1023, or --port 0") from None
     except OSError as problem:
         if problem.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(f"{host} is not an address of this machine") from None
+            raise UsageError(f"{host} is not an address of this machine; {_ADDRESSES}") from None
         free = _free_after(host, port)
         hint = f"--port {free} is free, " if free else ""
-        raise UsageError(f"{host}:{port}: {problem.strerror}; {hint}--port 0 takes any") from None
+        raise UsageError(f"{host}:{port}: {problem.strerror}; {hint}--port 0 chooses a free one") from None
 
 
 def serve(
@@ -60,7 +61,7 @@ def serve(
 
 
 class _Prompt(H11Protocol):
-    """Closes a connection on which no whole request has come in time; uvicorn waits for ever for the rest of one."""
+    """Closes a connection without a complete request in time; uvicorn would wait forever."""
 
     _until: asyncio.TimerHandle | None = None
 
@@ -91,7 +92,7 @@ class _Prompt(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Lets the open pages go as soon as the end is asked for."""
+    """Releases open pages as soon as a stop is requested."""
 
     def __init__(self, config: uvicorn.Config, live: Live, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -107,7 +108,7 @@ class _Server(uvicorn.Server):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether it is worth a line: not that pages are let go at the end, nor that a reader fell asleep."""
+    """Whether to print a message: not for pages closed at the end, nor for idle readers."""
     asleep = record.exc_info is not None and isinstance(record.exc_info[1], SendTimeoutError)
     return not asleep and "graceful shutdown exceeded" not in record.getMessage()
 

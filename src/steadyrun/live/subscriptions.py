@@ -1,4 +1,4 @@
-"""One follower per run, shared by everyone who watches it, and let go when nobody does any more."""
+"""One follower per run, shared by all readers, and released when there are none."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger("steadyrun.live")
 
 @dataclass(frozen=True)
 class PollPace:
-    """How often one looks, in seconds, and how long a run is followed after the last reader has left."""
+    """The seconds between looks, and how long a run is followed after the last reader has left."""
 
     look: float = 0.4
     ended: float = 1.5
-    share: float = 3.0  # times as long as a look took pass before the next one
+    share: float = 3.0  # factor on the duration of a look to wait before the next
     linger: float = 20.0
 
 
 class Tailer:
-    """Looks at one run again and again, and publishes what has changed."""
+    """Looks at one run repeatedly, and publishes the changes."""
 
     def __init__(self, watch: Watch, workers: Workers, pace: PollPace) -> None:
         self.watch = watch
@@ -58,14 +58,14 @@ class Tailer:
         self._left = time.monotonic()
 
     async def ready(self) -> Board:
-        """The dashboard, after the first look; what went wrong with it where it failed."""
+        """The dashboard after the first look; the error if it failed."""
         await self._ready.wait()
         if self.board is None:
             raise RunDirectoryError(str(self._failure)) from self._failure
         return self.board
 
     def whole(self) -> str:
-        """Everything there is to show now, as JSON, with the id from which to follow; made once for all readers."""
+        """The current content as JSON with the event id to follow from; made once for all readers."""
         assert self._now is not None, "wait until ready"
         position = self.feed.position
         if self._whole is None or self._whole[0] != position:
@@ -73,7 +73,7 @@ class Tailer:
         return self._whole[1]
 
     async def follow(self) -> None:
-        """Look until nobody watches any more."""
+        """Look until there are no readers."""
         while self._wanted:
             began = time.monotonic()
             await self._look()
@@ -88,7 +88,7 @@ class Tailer:
         return self._users > 0 or time.monotonic() - self._left < self._pace.linger
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for the next look, which after a long one may be far; not when nobody waits for it."""
+        """Wait for the next look, which may be far after a long one; stop waiting if there are no readers."""
         until = time.monotonic() + seconds
         while self._wanted and (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, 1.0))
@@ -98,7 +98,7 @@ class Tailer:
             update = await self._workers.do(self._update)
         except (SteadyrunError, OSError) as problem:
             self._fail(problem)
-        except Exception as problem:  # one strange run must not end the server
+        except Exception as problem:  # one unreadable run must not stop the server
             log.exception("looking at a run failed")
             self._fail(problem)
         else:
@@ -126,7 +126,7 @@ class Tailer:
 
 
 class Tailers:
-    """The runs that are being followed."""
+    """The followed runs."""
 
     def __init__(self, workers: Workers, pace: PollPace | None = None) -> None:
         self._workers, self._pace = workers, pace or PollPace()
@@ -137,7 +137,7 @@ class Tailers:
 
     @asynccontextmanager
     async def watching(self, key: str, start: Callable[[], Watch]) -> AsyncIterator[Tailer]:
-        """The follower of a run, after its first look; begun if need be."""
+        """The follower of a run after its first look; started if necessary."""
         if key not in self._followed:
             tailer = Tailer(await self._workers.do(start), self._workers, self._pace)
             if key not in self._followed:
@@ -165,7 +165,7 @@ class Tailers:
 
 
 def _give_back() -> None:
-    """Give the memory of a long run back to the system: Python would take its time, and glibc would keep it."""
+    """Return the memory of a long run to the system, which Python and glibc would otherwise keep."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

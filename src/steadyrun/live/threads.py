@@ -1,4 +1,4 @@
-"""Threads for what would keep the server from answering. They end with the process, whatever they are doing."""
+"""Threads for work that would block the server. They end with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class Workers:
-    """A few daemon threads. Those of concurrent.futures are waited for at the end: Ctrl-C would not end at once."""
+    """A few daemon threads. Python waits for those of concurrent.futures at exit, which would delay Ctrl-C."""
 
     def __init__(self, count: int) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -26,7 +26,7 @@ class Workers:
         future: asyncio.Future[_Result] = loop.create_future()
 
         def settle(result: _Result | None, problem: BaseException | None) -> None:
-            if future.done():  # nobody waits any more
+            if future.done():  # the caller no longer waits
                 return
             if problem is not None:
                 future.set_exception(problem)
@@ -50,5 +50,5 @@ class Workers:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, settle: Callable[..., None], *outcome: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+    with contextlib.suppress(RuntimeError):  # the server has stopped
         loop.call_soon_threadsafe(settle, *outcome)

@@ -32,6 +32,7 @@ class Look:
     verdict: str
     leaf: str | None
     headline: str | None
+    words: str = ""  # what the headline means
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,7 +40,7 @@ class Look:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Look:
         sightings = tuple(Sighting(**sighting) for sighting in content["sightings"])
-        return cls(sightings, content["verdict"], content["leaf"], content["headline"])
+        return cls(sightings, content["verdict"], content["leaf"], content["headline"], content["words"])
 
 
 class Looker:
@@ -60,12 +61,15 @@ class Looker:
 
 
 def _seen(report: Report) -> Look:
+    from steadyrun.report.phrases import meaning
+
     leaf, headline = report.leaf, report.headline
     return Look(
         tuple(_sighting(asked) for asked in _grave(report)),
         report.verdict,
         leaf.question.code if leaf is not None else None,
         headline.question.code if headline is not None else None,
+        meaning(headline) if headline is not None else "",
     )
 
 

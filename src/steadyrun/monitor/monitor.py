@@ -152,6 +152,7 @@ class Monitor:
             verdict=look.verdict,
             leaf=look.leaf,
             headline=look.headline,
+            words=look.words,
             faults=[finding.code for finding in findings if finding.grade == FAULT],
             suspects=[finding.code for finding in findings if finding.grade == SUSPECT],
         )

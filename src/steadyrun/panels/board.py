@@ -1,4 +1,4 @@
-"""The dashboard of a run as data: the verdict, the walk, the findings and the seven panels."""
+"""The dashboard of a run as data: the verdict, the answers, the findings and the seven panels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from steadyrun.panels import (
+    charts,
     p1_loss,
     p2_rate,
     p3_gradient,
@@ -18,6 +19,7 @@ from steadyrun.panels import (
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
 from steadyrun.questions.form import GRADES
+from steadyrun.renamed_arguments import renamed
 from steadyrun.report import phrases
 from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
@@ -33,25 +35,25 @@ if TYPE_CHECKING:
 BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p5_spectral, p6_capacity, p7_classes)
 
 READING = (
-    Glance((1,), "Did the loss go down? If not, look at panel 2, then at panel 3."),
-    Glance((3,), "Did the gradients explode or vanish? Then it is the initialisation, or the numerics."),
-    Glance((2,), "Did the learning-rate schedule run? If not: no warmup, or a scheduler that was not stepped."),
-    Glance((1,), "Does validation follow training? If only training falls: a broken mask, or a leak."),
-    Glance((4, 5, 6), "Are the layers balanced and alive? If not, look at how they are initialised."),
+    Glance((1,), "Does the loss fall? If not, look at panels 2 and 3."),
+    Glance((3,), "Do the gradients explode or vanish? Then check initialisation and numerics."),
+    Glance((2,), "Does the learning rate follow its schedule? If not, check warmup and scheduler.step()."),
+    Glance((1,), "Does validation follow training? If not, check for overfitting, a broken mask or a leak."),
+    Glance((4, 5, 6), "Are the layers balanced and alive? If not, check their initialisation."),
 )
-"""The order in which to read the panels of a run that failed."""
-_CLASSES = Glance((7,), "Do all classes fall? One that stays behind is rare, hard, or labelled otherwise.")
-_FORMS = Glance((7,), "Did it learn the pattern? Irregular forms that fall faster than regular ones speak of a leak.")
+"""The reading order of the panels for a failed run."""
+_CLASSES = Glance((7,), "Does the loss of every class fall? If not, the class is rare, hard or mislabelled.")
+_FORMS = Glance((7,), "Does it learn the pattern? Irregular forms that fall faster than regular ones suggest a leak.")
 
 
 def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
-    """The dashboard of a run directory. The walk goes on past the first fault: every panel has its say."""
+    """The dashboard of a run directory. All questions are asked, also after the first fault, for every panel."""
     signals, report = examined(run, changes or {}, go_on=True)
     return build(signals, report, trial_record(run_folder(run)))
 
 
 def build(signals: Signals, report: Report, trial: TrialRecord | None = None) -> Board:
-    """The dashboard from what was read and what was found; the live views call this again and again."""
+    """The dashboard from signals and report; live views call this repeatedly."""
     return Board(
         phrases.one_line(report.run),
         phrases.standing(report),
@@ -65,18 +67,28 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         (*READING, _FORMS if are_named(signals) else _CLASSES),
         tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
-        tuple(phrases.signs(report)),
+        tuple(phrases.signs(report, codes=False)),
         None if trial is None else trial_plots.section(trial, signals),
+        charts.charts(signals),
+        charts.left_out(signals),
+        charts.x_axes(signals),
     )
 
 
 def _happened(incident: IncidentCard, report: Report) -> Happened:
-    why, outcome = phrases.one_line(incident.why), phrases.one_line(incident.found(report.run))
-    return Happened(incident.step, phrases.one_line(incident.kind), why, outcome, incident.proved)
+    return Happened(
+        incident.step,
+        phrases.one_line(incident.kind),
+        phrases.one_line(incident.why),
+        "Not replayed yet:" if incident.command(report.run) else phrases.one_line(incident.found(report.run)),
+        incident.proved,
+        phrases.one_line(incident.command(report.run)),
+        incident.postmortem,
+    )
 
 
 def _findings(report: Report) -> list[PanelFinding]:
-    """The headline, the other faults, the suspects, the notes; each in the order of the walk."""
+    """The headline, then other faults, suspects and notes, each in the order of the questions."""
     first = [] if report.headline is None else [report.headline]
     rest = [asked for asked in report.walk.path if asked is not report.headline]
     ordered = [*first, *(asked for kind in GRADES for asked in rest if asked.answer.kind == kind)]
@@ -116,19 +128,24 @@ def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:
     return Answered(code, name, asked.answer.kind, phrases.message(asked), depths[asked.question.code], over)
 
 
-# `steadyrun.open_run`: a run directory as users hold it, which can show its panels.
+# `steadyrun.open_run`: a run directory for users, with its panels.
 
 
-def open_run(path: str | os.PathLike[str]) -> RunView:
-    """Open a run directory for reading; a clear error where it is none."""
-    return RunView(run_folder(path))
+@renamed(path="run")
+def open_run(run: str | os.PathLike[str]) -> RunView:
+    """Open a run directory for reading: its series, events, manifest and dashboard."""
+    return RunView(run_folder(run))
 
 
 class RunView(RunReader):
-    """What a run directory holds. Every call reads the files as they are now."""
+    """The contents of a run directory. Every call reads the files as they are now.
+
+    `series(name)` returns a `steadyrun.Series`, `names()` the recorded names, `events(kind)` a list of
+    `steadyrun.Event`, `manifest` the config and the environment, `state` such as "running" or "finished".
+    """
 
     def dashboard(self) -> Dashboard:
-        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
+        """Build the seven panels and the verdict, as `steadyrun.dashboard` does."""
         from steadyrun.panels.notebook import dashboard
 
         return dashboard(self.root)

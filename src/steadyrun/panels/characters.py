@@ -20,7 +20,7 @@ _GRAVITY = ("fault", "suspect", "warning", "note", "incident")
 
 @dataclass(frozen=True)
 class Canvas:
-    """The characters of a plot, row by row, and for each which line it belongs to; -1 is none."""
+    """The characters of a plot by row, and the index of the line each belongs to; -1 for none."""
 
     rows: tuple[str, ...]
     owners: tuple[tuple[int, ...], ...]
@@ -29,7 +29,7 @@ class Canvas:
 
 
 def plot(panel: Panel, span: tuple[int, int], width: int, height: int, *, ascii_only: bool = False) -> Canvas:
-    """The panel's lines on `width` x `height` characters; what is not finite is a `!` in the first row."""
+    """The panel's lines on `width` x `height` characters; non-finite values are a `!` in the first row."""
     lines = [line for line in panel.lines if line.axis == "left"] or list(panel.lines)
     cuts = [cut(line, panel.left.log) for line in lines]
     ends = _range(panel, cuts)
@@ -40,7 +40,7 @@ def plot(panel: Panel, span: tuple[int, int], width: int, height: int, *, ascii_
 
 
 def axis(panel: Panel, span: tuple[int, int], width: int, *, ascii_only: bool = False) -> str:
-    """The step axis: a rule with the gravest mark at each place."""
+    """The step axis: a rule with the most severe mark at each position."""
     symbols = dict(zip(_GRAVITY, "x^!!+" if ascii_only else "✗▲!!•", strict=True))
     columns = list(("-" if ascii_only else "─") * width)
     for mark in sorted(panel.marks, key=lambda mark: -_GRAVITY.index(mark.kind)):
@@ -79,17 +79,17 @@ class _Grid:
         self._ends = None if ends is None else (self._level(ends[0]), self._level(ends[1]))
         self._cells = np.zeros((height, width), int)
         self._owners = np.full((height, width), -1)
-        self._bad: dict[int, int] = {}  # columns with a value that is not finite, and whose it is
+        self._bad: dict[int, int] = {}  # columns with a non-finite value, and its line
 
     def draw(self, owner: int, line: Cut, *, stepped: bool) -> None:
-        """All dots of a line, from its lowest to its highest in every column."""
+        """All dots of a line, from its minimum to its maximum in every column."""
         for step in line.not_finite[0]:
             self._bad[int(self._x(np.array([step]))[0]) // self._across] = owner
         before: tuple[int, int] | None = None
         for x, low, high, last in self._columns(line):
             if before is not None and x > before[0] + 1:
                 self._join(owner, before, (x, low if stepped else (low + high) // 2), stepped)
-            if before is not None and x == before[0] + 1:  # no hole between two columns
+            if before is not None and x == before[0] + 1:  # no gap between two columns
                 low, high = min(low, before[1] + 1), max(high, before[1] - 1)
             self._dots(owner, x, low, high)
             before = (x, last)
@@ -104,7 +104,7 @@ class _Grid:
         return Canvas(shown, tuple(tuple(int(owner) for owner in row) for row in self._owners), low, high)
 
     def _columns(self, line: Cut) -> Iterator[tuple[int, int, int, int]]:
-        """Column by column: the lowest, the highest and the last dot there."""
+        """Column by column: the lowest, the highest and the last dot."""
         finite = np.isfinite(line.values)
         if self._ends is None or not np.any(finite):
             return
@@ -141,7 +141,7 @@ class _Grid:
         low, high = self._ends
         most = self._height * self._down - 1
         levels = np.log10(values) if self._log else values
-        halves = levels / 2 - low / 2  # of the largest numbers the difference itself is infinite
+        halves = levels / 2 - low / 2  # the difference of the largest numbers is infinite
         share = halves / (high / 2 - low / 2) if high > low else np.full(len(values), 0.5)
         return np.clip(np.round(share * most), 0, most).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""The dashboard as one HTML file that needs nothing else: no network, no other file."""
+"""The dashboard as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMA = 1
 
 
 def page(board: Board, only: int | None = None) -> str:
-    """The whole page; with `only`, just that panel beside the verdict."""
-    scripts = [plotly_script(), asset("dashboard.js")]
+    """The whole page; with `only`, just that panel and the verdict."""
+    scripts = [plotly_script(), asset("view.js"), asset("dashboard.js")]
     template = environment().get_template("dashboard.html.j2")
     return str(
         template.render(
@@ -34,9 +34,9 @@ def page(board: Board, only: int | None = None) -> str:
 
 
 def context(board: Board, only: int | None = None) -> dict[str, Any]:
-    """What the templates need, on the static page and on a served one."""
+    """The variables of the templates, for static and served pages."""
     panels = _chosen(board, only)
-    legends = {panel.number: drawing.legend(panel) for panel in panels}
+    legends = {panel.number: drawing.legend(panel) for panel in (*panels, *board.charts)}
     trial = board.trial if only is None else None
     shared = drawing.legend(trial.plots[0]) if trial and trial.plots else []
     return {
@@ -50,7 +50,7 @@ def context(board: Board, only: int | None = None) -> dict[str, Any]:
 
 
 def payload(board: Board, only: int | None = None) -> dict[str, Any]:
-    """What `dashboard.js` draws: the figures as plotly's JSON, and the steps they span."""
+    """The data for `dashboard.js`: the figures as plotly's JSON, and their range of steps."""
     echo = board.leaf.step if board.leaf else None
     panels = [
         {"number": panel.number, "figure": figure(panel, board.span, echo).to_dict()} for panel in _chosen(board, only)
@@ -58,17 +58,27 @@ def payload(board: Board, only: int | None = None) -> dict[str, Any]:
     if board.trial is not None and only is None:
         span = (0, board.trial.last)
         panels += [{"number": plot.number, "figure": figure(plot, span).to_dict()} for plot in board.trial.plots]
-    return {"schema": SCHEMA, "span": list(board.span), "panels": panels}
+    if only is None:
+        panels += [{"number": chart.number, "figure": figure(chart, board.span).to_dict()} for chart in board.charts]
+    return {"schema": SCHEMA, "span": list(board.span), "panels": panels, "axes": x_axes(board)}
+
+
+def x_axes(board: Board) -> list[dict[str, Any]]:
+    """The scales that a reader can choose instead of steps."""
+    return [
+        {"name": axis.name, "unit": axis.unit, "steps": axis.steps.tolist(), "values": axis.values.tolist()}
+        for axis in board.x_axes
+    ]
 
 
 def script_safe(data: dict[str, Any]) -> str:
-    """JSON that ends no script element and opens no comment, whatever its strings hold."""
+    """JSON that cannot close a script element or open a comment."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def fragment(name: str, board: Board, only: int | None = None) -> str:
-    """One part of the page, such as `verdict` or one `panel`, for a page that changes while the run goes on."""
+    """One part of the page, such as `verdict` or a `panel`, for a live page."""
     panel = None if only is None else board.panels[only - 1]
     return str(environment().get_template(f"{name}.html.j2").render(**context(board, only), panel=panel))
 
@@ -92,14 +102,14 @@ def _chosen(board: Board, only: int | None) -> tuple[Panel, ...]:
 
 
 def _policy(scripts: list[str]) -> str:
-    """A content security policy: these scripts and no others, and no network at all."""
+    """A content security policy that allows only these scripts, and no network."""
     hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
     return f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 @cache
 def environment() -> Any:
-    """The templates; what they are given is escaped."""
+    """The templates, with automatic escaping."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(

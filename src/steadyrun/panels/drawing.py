@@ -1,4 +1,4 @@
-"""What the ways of drawing a panel share: colours, and a line cut into what an axis can show and what it cannot."""
+"""Shared by all drawings of a panel: colours, and lines split into what an axis can show and what it cannot."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy.typing as npt
 
 from steadyrun.panels.panel import Floats, Line, Mark, Panel, Steps
 
-# Middle tones, told apart by most eyes, on white and on black. Red and amber are kept for what was found.
+# Medium tones that most people can distinguish, on white and on black. Red and amber are reserved for findings.
 COLOURS = ("#2f7ed8", "#e07b39", "#2a9d78", "#a66fd6", "#3aa6c4", "#8c8c3a", "#c76b98")
 GREY = "#8a8f98"
 BAND = "#2a9d78"
 MARKS = {"fault": "#d9363e", "suspect": "#d9731a", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
 SYMBOLS = {"fault": "✗", "suspect": "▲", "note": "!", "warning": "!", "incident": "•"}
 _COLOURED = ("main", "faint")
-FEW = 30  # points, which are drawn as dots, too
+FEW = 30  # points: up to this many are also drawn as dots
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A line as an axis can draw it: NaN where it breaks, and the points that have no place on the axis."""
+    """A line as an axis can draw it: NaN at breaks, and the points outside the axis."""
 
     steps: Steps
     values: Floats
-    lonely: npt.NDArray[np.bool_]  # a point without neighbours is no line
+    lonely: npt.NDArray[np.bool_]  # points without neighbours, which a line would not show
     not_finite: tuple[Steps, Floats]
     not_positive: tuple[Steps, Floats]
 
@@ -56,7 +56,7 @@ def _lonely(values: Floats) -> npt.NDArray[np.bool_]:
 
 
 def colours(lines: Iterable[Line]) -> dict[str, str]:
-    """A colour for every line in front, by its kin; the same for the lines of one kin."""
+    """A colour for every main line; lines of one kin share it."""
     kin = dict.fromkeys(line.kin or line.name for line in lines if line.role in _COLOURED)
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(kin)}
 
@@ -67,7 +67,7 @@ def colour_of(line: Line, chosen: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One entry of a legend: the traces of this group, their name, colour and look."""
+    """One entry of a legend: the traces of this group, their name, colour and look. A rule has no traces, group ""."""
 
     group: str
     name: str
@@ -76,13 +76,13 @@ class LegendEntry:
 
 
 def groups(panel: Panel) -> list[str]:
-    """The legend group of every line, in their order: muted lines share one, and so do lines of one name."""
+    """The legend group of every line, in order; muted lines share one, and lines of the same name share one."""
     names = [line.name for line in panel.lines]
     return ["muted" if line.role == "muted" else f"line-{names.index(line.name)}" for line in panel.lines]
 
 
 def legend(panel: Panel) -> list[LegendEntry]:
-    """What is drawn, in the order of a legend: lines in front, then the many, then bands."""
+    """The legend entries: main lines, then muted lines, then bands and rules."""
     chosen = colours(panel.lines)
     placed = list(zip(groups(panel), panel.lines, strict=True))
     front = {
@@ -94,7 +94,8 @@ def legend(panel: Panel) -> list[LegendEntry]:
     if muted:
         front["muted"] = LegendEntry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
     bands = [LegendEntry(f"band-{index}", band.label, BAND, "band") for index, band in enumerate(panel.bands)]
-    return [*front.values(), *bands]
+    rules = [LegendEntry("", rule.label, GREY, f"rule {rule.style}") for rule in panel.rules]
+    return [*front.values(), *bands, *rules]
 
 
 def _look(line: Line) -> str:
@@ -104,7 +105,7 @@ def _look(line: Line) -> str:
 
 
 def decades(panel: Panel) -> float | None:
-    """How many powers of ten a log axis must span; None where nothing has a place on one."""
+    """The number of decades that a log axis must span; None if no value fits on a log axis."""
     parts = [line.values for line in panel.lines if line.axis == "left"]
     parts += [edge for band in panel.bands for edge in (band.low, band.high)]
     parts += [np.array([rule.value]) for rule in panel.rules]
@@ -115,7 +116,7 @@ def decades(panel: Panel) -> float | None:
 
 
 def labels(marks: Iterable[Mark], span: tuple[int, int], close: float = 0.09) -> list[tuple[int, str, str]]:
-    """Where to write which codes, and the gravest kind there. Marks too close to each other share a place."""
+    """The positions of code labels with their most severe kind. Marks close to each other share a label."""
     groups_of_marks: list[tuple[int, list[Mark]]] = []
     for mark in sorted(marks, key=lambda mark: mark.first):
         if groups_of_marks and mark.first - groups_of_marks[-1][0] <= close * max(1, span[1] - span[0]):

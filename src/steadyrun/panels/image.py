@@ -1,10 +1,12 @@
-"""All seven panels as one image, drawn with matplotlib: for a report, a chat, a terminal without a browser."""
+"""All seven panels as one image, drawn with matplotlib, for reports and chats."""
 
 from __future__ import annotations
 
 import io
 import textwrap
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +24,53 @@ _FREE = {
     4: "upper left",
     5: "upper left",
     6: "upper right",
-}  # where a legend covers least; else at the lower left
+}  # where a legend covers least; the default is the lower left
 _FAR = 1e150  # no axis reaches further
 _SHORT, _LONG = 2.2, 50  # decades
 _PLACES = ((0, slice(0, 2)), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1))  # as on the page: panel 1 is wide
 
 
-def save(board: Board, target: Path, only: int | None = None) -> None:
-    """Write a PNG file; a clear error where matplotlib is not installed."""
-    target.write_bytes(png(board, only))
+def save(board: Board, target: Path, only: int | None = None, dark: bool = False) -> None:
+    """Write a PNG file; a clear error if matplotlib is not installed."""
+    target.write_bytes(png(board, only, dark=dark))
 
 
-def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
-    """The image of all seven panels, or of one."""
-    return encoded(_all(board) if only is None else _one(board, only), dpi)
+def png(board: Board, only: int | None = None, dpi: int = 110, dark: bool = False) -> bytes:
+    """The image of all seven panels, or of one, with the answer above them."""
+    with _theme(dark):
+        return encoded(_all(board) if only is None else _one(board, only), dpi)
+
+
+@contextmanager
+def _theme(dark: bool) -> Iterator[None]:
+    """Draw on a dark ground for as long as the block lasts."""
+    _need_matplotlib()
+    from matplotlib import rc_context
+
+    ink, ground = "#e6e9ef", "#12151b"
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "axes.titlecolor")
+    grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    settings: Any = dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground) if dark else {}
+    with rc_context(settings):
+        yield
+
+
+def overlay(panels: Sequence[Panel], span: tuple[int, int]) -> Any:
+    """Panels side by side, two in a row."""
+    rows = -(-len(panels) // 2)
+    height = 0.6 + 3.8 * rows
+    figure = new_figure(15.0, height)
+    figure.subplots_adjust(hspace=0.5, wspace=0.18, left=0.045, right=0.97, top=1 - 0.7 / height, bottom=0.08)
+    for position, panel in enumerate(panels, 1):
+        draw(figure.add_subplot(rows, 2, position), panel, span)
+    return figure
 
 
 def encoded(figure: Any, dpi: int = 110) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """A figure as PNG bytes."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font does not have
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
@@ -66,15 +94,21 @@ def _one(board: Board, number: int) -> Any:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure; a clear error where matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError('an image needs matplotlib: pip install "steadyrun[png]"') from None
+    """An empty figure; a clear error if matplotlib is not installed."""
+    _need_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+def _need_matplotlib() -> None:
+    try:
+        import matplotlib.backends.backend_agg  # noqa: F401
+    except ImportError:
+        raise UsageError('an image needs matplotlib: pip install "steadyrun[png]"') from None
 
 
 def draw(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
@@ -84,14 +118,14 @@ def draw(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
         f"{panel.number}. {panel.title}\n{panel.badge}",
         loc="left",
         fontsize=9,
-        color=colour if width > 1 else "black",
         pad=11,
+        **({"color": colour} if width > 1 else {}),
     )
     for side in axes.spines.values():
         side.set(color=colour, linestyle=style, linewidth=width)
     axes.tick_params(which="both", labelsize=7)
     if panel.missing:
-        axes.text(0.5, 0.5, wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
+        axes.text(0.5, 0.5, wrapped(f"Not recorded. To record it: {panel.missing}.", 50, 5), **_middle(axes))
         axes.set(xticks=[], yticks=[])
         return
     _fill(axes, panel, span)
@@ -133,10 +167,7 @@ def _fill(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
     if not panel.left.log:
         axes.set_ylim(bottom=0, top=max(panel.left.top or 0, axes.get_ylim()[1]) or None)
     for rule in panel.rules:
-        axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1)
-        x, side = (0.01, "left") if rule.label_at == "start" else (0.99, "right")
-        at = {"transform": axes.get_yaxis_transform(), "fontsize": 6, "color": drawing.GREY, "ha": side}
-        axes.text(x, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
+        axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1, label=_tex(rule.label))
     for mark in panel.marks:
         axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
     for step, codes, kind in drawing.labels(panel.marks, span, 0.2):
@@ -180,11 +211,11 @@ def _middle(axes: Any) -> dict[str, Any]:
 
 
 def _tex(label: str) -> str:
-    """A legend's label, in which matplotlib would read mathematics between dollars."""
+    """A legend label with escaped dollar signs, which matplotlib would read as mathematics."""
     return label.replace("$", r"\$")
 
 
 def wrapped(text: str, width: int, most: int) -> str:
-    """Text in at most so many lines."""
+    """Text in at most a number of lines."""
     lines = textwrap.wrap(text, width) or [""]
     return "\n".join(lines[:most]) + ("…" if len(lines) > most else "")

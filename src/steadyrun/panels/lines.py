@@ -1,4 +1,4 @@
-"""From recorded series to lines: thinned, named safely, and of many the ones that matter in front."""
+"""Lines from recorded series: thinned, with safe names, the most informative lines in front."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from steadyrun.signals.overview import Extent, extent, gaps, share_not_positive
 from steadyrun.signals.run_signals import Signals
 
 BUDGET = 16_000  # points of one panel
-FEWEST = 200  # points of a line, however many there are
-NAMED = 6  # lines with a legend entry of their own
+FEWEST = 200  # points of a line, whatever the number of lines
+NAMED = 6  # lines with their own legend entry
 MOST = 150  # lines of one panel
-_BELOW = 0.05  # of the values
+_BELOW = 0.05  # fraction of the values
 _LONGEST = 48  # characters of a name
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A line, and what was measured of its series before it was thinned."""
+    """A line, and the statistics of its series before thinning."""
 
     line: Line
     extent: Extent | None
 
 
 def logarithmic(lines: Iterable[Line]) -> bool:
-    """Whether a log scale suits: only where hardly a value is zero or below, which it cannot show."""
+    """Whether a log scale fits: almost no value is zero or negative."""
     return share_not_positive(line.values for line in lines) <= _BELOW
 
 
 def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", role: str = "main") -> Drawn:
-    """A series as a line; `company` is how many lines share the panel."""
+    """A series as a line; `company` is the number of lines in the panel."""
     most = min(thinning.MOST, max(FEWEST, BUDGET // max(1, company)))
     chosen_points = thinning.chosen(series.steps, series.values, most)
     reach = extent(series)
@@ -54,7 +54,7 @@ def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", r
 
 
 def family(run: Signals, pattern: str, shape: str = "line") -> dict[str, Drawn]:
-    """All series of a pattern such as `class_loss/*` as lines, by what the star stands for, in natural order."""
+    """All series of a pattern such as `class_loss/*` as lines, named by the star, in natural order."""
     start = len(pattern) - 1
     names = sorted(run.matching(pattern), key=natural)
     return {name[start:]: drawn(run.raw(name), name[start:], company=len(names), shape=shape) for name in names}
@@ -66,16 +66,16 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def short(name: str) -> str:
-    """A name from a run, safe to show; of a long one its beginning and its end."""
+    """A name from a run, safe to show; a long name is cut in the middle."""
     safe = one_line(name)
     half = _LONGEST // 2
     return safe if len(safe) <= _LONGEST else f"{safe[:half]}…{safe[-half:]}"
 
 
 def in_front(lines: dict[str, Drawn], score: Callable[[Extent], float]) -> tuple[tuple[Line, ...], str]:
-    """The lines of a crowded panel: the first, the last and those with the highest score in front, the rest muted.
+    """The lines of a crowded panel: the first, the last and those with the highest score in front, the others muted.
 
-    Also what is not drawn, in words; "" where all are.
+    Also a sentence about lines that are not drawn; "" if all are.
     """
     names = list(lines)
     if len(names) <= NAMED:
@@ -86,7 +86,9 @@ def in_front(lines: dict[str, Drawn], score: Callable[[Extent], float]) -> tuple
     kept = rest if len(names) <= MOST else [rest[index] for index in thinned(len(rest), MOST - NAMED)]
     left_out = len(rest) - len(kept)
     muted = tuple(lines[name].line.muted() for name in kept)
-    aside = f"{len(names) - left_out} of {len(names)} lines are drawn, the most telling among them." if left_out else ""
+    aside = (
+        f"{len(names) - left_out} of {len(names)} lines are drawn, including the most unusual ones." if left_out else ""
+    )
     return (*muted, *(lines[name].line for name in names if name in chosen)), aside
 
 
@@ -96,5 +98,5 @@ def _score(line: Drawn, score: Callable[[Extent], float]) -> float:
 
 
 def highest(lines: Iterable[Drawn], score: Callable[[Extent], float]) -> Drawn | None:
-    """The line with the highest score among those that have a finite value."""
+    """The line with the highest finite score."""
     return max((line for line in lines if line.extent is not None), key=lambda line: _score(line, score), default=None)

@@ -13,11 +13,11 @@ from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_WINDOW = 20  # steps over which the loss of one moment is averaged
+_WINDOW = 20  # steps that the loss is averaged over
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """Training and validation loss, with the baseline and the loss of a guess; on a log scale unless it is negative."""
+    """Training and validation loss with the baseline and the loss of guessing; log scale unless negative."""
     train = drawn(run.raw("loss"), "train") if run.has("loss") else None
     val = drawn(run.raw("val_loss"), "validation", shape="step") if run.has("val_loss") else None
     lines = tuple(series.line for series in (train, val) if series is not None)
@@ -36,12 +36,10 @@ def build(run: Signals, report: Report) -> Panel:
 
 def _rules(run: Signals, chosen_among: int | None) -> list[Rule]:
     baseline = run.declared("baseline_loss")
-    rules = (
-        [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", label_at="start")]
-    )
+    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}")]
     if chosen_among:
         guess = math.log(chosen_among)
-        rules.append(Rule(guess, f"a guess, ln {chosen_among}", "dotted", below=True))
+        rules.append(Rule(guess, f"uniform guess, ln {chosen_among}", "dotted"))
     return rules
 
 
@@ -51,10 +49,10 @@ def _summary(run: Signals, train: Drawn | None, val: Drawn | None) -> str:
     if train and loss is not None:
         last = loss.mean_until(loss.steps[-1], _WINDOW)
         said.append(
-            f"training loss goes from {shown(loss.values[0])} to {shown(last)} (mean of the last {_WINDOW} steps)"
+            f"training loss {shown(loss.values[0])} at the start, {shown(last)} at the end (mean of {_WINDOW} steps)"
         )
     if val and val.extent:
-        said.append(f"validation ends at {shown(val.extent.last)}{_against_baseline(run, val.extent.last)}")
+        said.append(f"validation loss {shown(val.extent.last)} at the end{_against_baseline(run, val.extent.last)}")
     text = "; ".join(said)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 

@@ -1,4 +1,4 @@
-"""Panel 2: did warmup and decay actually run?"""
+"""Panel 2: does the learning rate follow its schedule?"""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from steadyrun.signals.curves import thinned
 from steadyrun.signals.declared_schedule import Curve, agreement
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
-_CLOSE = 0.05  # of the peak: rates this close are the same
-_CURVE = 1000  # points of the configured curve
+_CLOSE = 0.05  # fraction of the peak: rates this close count as equal
+_CURVE = 1000  # points of the configured schedule
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """The learning rate as used, over the configured one."""
+    """The recorded learning rate over the configured one."""
     groups, limit = _groups(run), report.walk.limits
     recorded, aside = in_front(groups, lambda extent: extent.high)
     panel = Panel(
         2,
         "rate",
-        "Did warmup and decay actually run?",
+        "Does the learning rate follow its schedule?",
         "Learning rate",
         AxisScale("learning rate", top=0.0),
         (*_configured(run, limit, groups), *recorded),
@@ -39,7 +39,7 @@ def build(run: Signals, report: Report) -> Panel:
 
 
 def _groups(run: Signals) -> dict[str, Drawn]:
-    """The rates of the param groups; those that are equal at every step are one line."""
+    """The rates of the parameter groups; groups with equal rates share a line."""
     groups: list[tuple[Series, list[str]]] = []
     for name in sorted(run.matching("lr/*"), key=natural):
         series = run.raw(name)
@@ -53,12 +53,12 @@ def _groups(run: Signals) -> dict[str, Drawn]:
 
 def _labelled(groups: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]]:
     if len(groups) == 1:
-        return [(groups[0][0], "as used")]
-    return [(series, f"as used, group {short(', '.join(names))}") for series, names in groups]
+        return [(groups[0][0], "recorded")]
+    return [(series, f"recorded, group {short(', '.join(names))}") for series, names in groups]
 
 
 def _meant(run: Signals, limit: Limits) -> tuple[str, Curve] | None:
-    """The curve that was configured, and who says so: the declaration, or else the scheduler's dry run."""
+    """The configured schedule and its source: the config, or else a dry run of the scheduler."""
     try:
         schedule = known_rates(run, limit)
     except MissingSignal:
@@ -67,7 +67,7 @@ def _meant(run: Signals, limit: Limits) -> tuple[str, Curve] | None:
         warmup = f", warmup {schedule.plan.warmup}" if schedule.plan.warmup else ""
         return f"declared: {schedule.plan.shape}{warmup}", schedule.plan.rate
     planned = schedule.planned
-    return None if planned is None else ("as the scheduler planned", planned)
+    return None if planned is None else ("planned by the scheduler", planned)
 
 
 def _configured(run: Signals, limit: Limits, groups: dict[str, Drawn]) -> list[Line]:
@@ -76,7 +76,7 @@ def _configured(run: Signals, limit: Limits, groups: dict[str, Drawn]) -> list[L
         return []
     name, curve = meant
     steps = next(iter(groups.values())).line.steps
-    # At the line's own steps, so that both have their corners in the same places.
+    # At the line's own steps, so that both have their corners at the same steps.
     at = steps[thinned(len(steps), _CURVE)]
     at = at[np.isfinite(curve(at.astype(float)))]
     return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))] if len(at) else []
@@ -95,7 +95,7 @@ def _summary(run: Signals, limit: Limits, groups: dict[str, Drawn]) -> str:
 
 
 def _agreement(run: Signals, limit: Limits) -> str:
-    """At how many steps the rate is the one that was meant."""
+    """The fraction of steps at which the rate is the configured one."""
     meant = _meant(run, limit)
     if meant is None:
         return ""
@@ -105,6 +105,6 @@ def _agreement(run: Signals, limit: Limits) -> str:
     rates = rates.where(np.isfinite(curve(rates.steps)))
     if not len(rates):
         return ""
-    share = agreement(rates.steps, rates.values, curve, float(np.max(curve(rates.steps))), _CLOSE)
-    who = name.partition(":")[0].removeprefix("as ")
-    return f": as {who}" if share == 1 else f"; as {who} at {int(share * 1000) / 10:g}% of the steps"
+    fraction = agreement(rates.steps, rates.values, curve, float(np.max(curve(rates.steps))), _CLOSE)
+    who = name.partition(":")[0]
+    return f", as {who}" if fraction == 1 else f"; as {who} at {percent(fraction)} of the steps"

@@ -1,4 +1,4 @@
-"""Panel 3: are the gradients well-behaved?"""
+"""Panel 3: are the gradients stable?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steadyrun.report.report import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.overview import extent
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 
 def build(run: Signals, report: Report) -> Panel:
@@ -21,7 +21,7 @@ def build(run: Signals, report: Report) -> Panel:
     panel = Panel(
         3,
         "gradient",
-        "Are the gradients well-behaved?",
+        "Are the gradients stable?",
         "Gradient norm before clipping",
         AxisScale("‖g‖", log=True),
         (*moving, *([norm.line] if norm else [])),
@@ -32,7 +32,7 @@ def build(run: Signals, report: Report) -> Panel:
 
 
 def _threshold(run: Signals) -> tuple[tuple[Line, ...], tuple[Rule, ...]]:
-    """The clip threshold: a line where it moves, a rule where it does not."""
+    """The clip threshold: a line if it changes, a rule if not."""
     if run.has("clip_threshold"):
         series = run.raw("clip_threshold")
         reach = extent(series)
@@ -49,6 +49,6 @@ def _summary(run: Signals, norm: Drawn | None) -> str:
         return ""
     extremes = norm.extent
     clipped = run.maybe("clipped")
-    engaged = "" if clipped is None else f"; {float(np.mean(clipped.values)):.0%} of the steps are clipped"
-    reach = f"{shown(extremes.low)} to {shown(extremes.high)}"
-    return f"Gradient norm {shown(extremes.first)} at first, {reach}, {shown(extremes.last)} at last{engaged}."
+    engaged = "" if clipped is None else f"; {percent(float(np.mean(clipped.values)))} of the steps are clipped"
+    reach = f"between {shown(extremes.low)} and {shown(extremes.high)}"
+    return f"Gradient norm {shown(extremes.first)} at the start, {shown(extremes.last)} at the end, {reach}{engaged}."

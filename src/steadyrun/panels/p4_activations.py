@@ -13,11 +13,11 @@ from steadyrun.signals.overview import Spread
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_TIMES = 3.0  # residual blocks of a healthy model are within this of each other
+_TIMES = 3.0  # largest ratio between the residual blocks of a healthy model
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """The mean magnitude of each block's output. A log scale, on which 3 times is everywhere the same distance."""
+    """The mean magnitude of each block's output, on a log scale so that ratios are equal distances."""
     lines, spread = _read(run)
     shown_lines, aside = in_front(lines, lambda extent: extent.high)
     panel = Panel(
@@ -35,7 +35,7 @@ def build(run: Signals, report: Report) -> Panel:
 
 
 def _read(run: Signals) -> tuple[dict[str, Drawn], Spread]:
-    """Every block in the order of the forward pass, and how far the residual blocks are apart."""
+    """Every block in the order of the forward pass, and the spread of the residual blocks."""
     recorded = {name.removeprefix("activation/"): name for name in run.matching("activation/*")}
     blocks = [str(entry.get("name")) for entry in run.listed("blocks")]
     order = [name for name in blocks if name in recorded]
@@ -62,16 +62,18 @@ def _bands(spread: Spread) -> tuple[Band, ...]:
         return ()
     low, high = spread.within(_TIMES)
     kept = thinning.chosen(spread.steps, low, thinning.MOST // 2)
-    return (Band(spread.steps[kept], low[kept], high[kept], f"residual blocks within {_TIMES:g}x of each other"),)
+    return (Band(spread.steps[kept], low[kept], high[kept], f"residual blocks within {_TIMES:g} times of each other"),)
 
 
 def _summary(lines: dict[str, Drawn], spread: Spread) -> str:
     widest = spread.widest()
     if widest is not None:
         step, times = widest
-        return f"{spread.count} residual blocks, {shown(times)} times apart at most (step {step})."
+        return (
+            f"The outputs of {spread.count} residual blocks differ by a factor of at most {shown(times)} (step {step})."
+        )
     ends = [(name, line.extent.last) for name, line in lines.items() if line.extent]
     if not ends:
         return ""
     low, high = min(ends, key=lambda end: end[1]), max(ends, key=lambda end: end[1])
-    return f"At last, outputs are between {shown(low[1])} and {shown(high[1])} on average."
+    return f"Mean outputs at the end: {shown(low[1])} to {shown(high[1])}."

@@ -1,4 +1,4 @@
-"""Panel 5: are the weight matrices growing pathologically?"""
+"""Panel 5: do the weight matrices grow too much?"""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from steadyrun.signals.overview import Extent, widest_start
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_TIMES = 2.0  # of the first value: the specification's healthy growth
+_TIMES = 2.0  # factor on the first value: healthy growth
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """The spectral norm of each major matrix on a log scale, with twice the start of the one that grew most."""
+    """The spectral norm of each major matrix on a log scale, and twice the start of the one that grew most."""
     lines = {name: _matrix(line) for name, line in family(run, "spectral_norm/*").items()}
     shown_lines, aside = in_front(lines, _growth)
     worst = highest(lines.values(), _growth)
     panel = Panel(
         5,
         "spectral",
-        "Are the weight matrices growing pathologically?",
+        "Do the weight matrices grow too much?",
         "Spectral norm per matrix",
         AxisScale("σ₁(W)", log=True),
         shown_lines,
@@ -48,12 +48,11 @@ def _growth(extent: Extent) -> float:
 
 
 def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
-    """Where random matrices begin at most: the mark of a wrong deviation is a start far above it."""
+    """The largest usual start of random matrices: a start far above it means a wrong standard deviation."""
     widest = widest_start(run.listed("initial_weights"))
     if widest is None or not lines:
         return ()
-    above_all = all(line.extent is None or line.extent.high < widest for line in lines.values())
-    return (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start", below=above_all),)
+    return (Rule(widest, f"largest usual start, {shown(widest)}", "dotted"),)
 
 
 def _bands(worst: Drawn | None) -> tuple[Band, ...]:
@@ -61,7 +60,7 @@ def _bands(worst: Drawn | None) -> tuple[Band, ...]:
         return ()
     steps = worst.line.steps[[0, -1]]
     start = worst.extent.first
-    label = f"{worst.line.name}: up to {_TIMES:g}x its start"
+    label = f"{worst.line.name}: up to {_TIMES:g} times its start"
     return (Band(steps, np.full(2, start), np.full(2, _TIMES * start), label),)
 
 
@@ -72,5 +71,5 @@ def _summary(lines: dict[str, Drawn], worst: Drawn | None) -> str:
     within = sum(1 for line in lines.values() if line.extent and line.extent.growth <= _TIMES)
     return (
         f"Largest growth: {worst.line.name}, {shown(reach.growth)} times its start ({shown(reach.first)} to "
-        f"{shown(reach.high)}); {within} of {len(lines)} stay within {_TIMES:g} times."
+        f"{shown(reach.high)}); {within} of {len(lines)} matrices stay within {_TIMES:g} times."
     )

@@ -1,4 +1,4 @@
-"""Panel 6: is the model using its full capacity?"""
+"""Panel 6: does the model use its full capacity?"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from steadyrun.signals.overview import summed
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_USUAL = (0.05, 0.10)  # of the hidden units: the specification's few dead ones
-_ROOM = 0.15  # of the hidden units: shown at least, so that the band is seen
+_USUAL = (0.05, 0.10)  # fraction of the hidden units that is usually dead
+_ROOM = 0.15  # fraction of the hidden units on the axis at least, so that the band is visible
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """How many hidden units are dead, in all and by block, and how many attention heads."""
+    """The number of dead hidden units, in total and by block, and of dead attention heads."""
     by_block: dict[str, Drawn] = {}
     units = _total(_blocks(run, by_block), "dead units")
     heads = _total((run.raw(name) for name in run.matching("dead_heads/*")), "dead heads")
@@ -34,7 +34,7 @@ def build(run: Signals, report: Report) -> Panel:
     panel = Panel(
         6,
         "capacity",
-        "Is the model using its full capacity?",
+        "Does the model use its full capacity?",
         "Dead units and heads",
         AxisScale("dead units", top=of_units * _ROOM if of_units else 1.0),
         tuple(lines),
@@ -52,7 +52,7 @@ def _total(parts: Iterable[Series], name: str) -> Drawn | None:
 
 
 def _blocks(run: Signals, drawn_too: dict[str, Drawn]) -> Iterator[Series]:
-    """The blocks' series one by one, each drawn on its way: only one of them need be in memory."""
+    """The series of the blocks one by one, so that only one is in memory."""
     names = sorted(run.matching("dead_units/*"), key=natural)
     for name in names:
         series = run.raw(name)
@@ -61,7 +61,7 @@ def _blocks(run: Signals, drawn_too: dict[str, Drawn]) -> Iterator[Series]:
 
 
 def _behind(blocks: dict[str, Drawn]) -> tuple[tuple[Line, ...], str]:
-    """The blocks behind their sum; a single block is its own sum."""
+    """The blocks behind their sum; a single block equals its sum."""
     if len(blocks) < 2:
         return (), ""
     lines, aside = in_front(blocks, lambda extent: extent.high)
@@ -90,4 +90,4 @@ def _summary(units: Drawn | None, heads: Drawn | None, of_units: int, of_heads: 
             of_all = f" of {of}" if of else ""
             most = "" if line.extent.high == line.extent.last else f" (at most {shown(line.extent.high)})"
             said.append(f"{shown(line.extent.last)}{of_all} {name}{most}")
-    return f"Dead at last: {' and '.join(said)}." if said else ""
+    return f"Dead at the end: {' and '.join(said)}." if said else ""

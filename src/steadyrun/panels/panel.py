@@ -1,4 +1,4 @@
-"""What a panel shows, as data: lines, rules, bands and marks. Nothing here knows how it is drawn."""
+"""A panel as data: lines, rules, bands and marks, independent of how it is drawn."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from steadyrun.text import counted
+
 Steps = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NONE, NOTE, SUSPECT, FAULT = "none", "note", "suspect", "fault"
-"""How a panel stands: nothing found, something unusual, something wrong."""
+"""The state of a panel: nothing found, something unusual, something wrong."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One series, thinned. Its values may be NaN, infinite, or below zero on a log scale: these are drawn, too.
+    """One thinned series. Values that are NaN, infinite, or negative on a log scale are also drawn.
 
-    `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, no legend
-    entry of its own), `beside` (grey, what others are compared with), `faint` (what a smoothed line of the same name is
-    made of) or `declared` (what was meant, drawn under what was recorded). Lines of one `kin` share a colour.
-    After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
+    `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, without its
+    own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name) or
+    `declared` (the configured values, drawn below the recorded ones). Lines of one `kin` share a colour. After each
+    step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
     """
 
     name: str
@@ -41,18 +43,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Rule:
-    """A horizontal line: a baseline, a threshold. Its label stands at its `start` or `end`, above it or below."""
+    """A horizontal line: a baseline, a threshold. Its label is in the legend, so that it covers nothing."""
 
     value: float
     label: str
     style: str = "dashed"
-    label_at: str = "end"
-    below: bool = False
 
 
 @dataclass(frozen=True)
 class Band:
-    """Where values are usual, from `low` to `high` at each step; two steps are enough for a constant one."""
+    """The range of usual values, from `low` to `high` at each step; two steps are enough for a constant band."""
 
     steps: Steps
     low: Floats
@@ -62,7 +62,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment or a stretch of steps: a `fault`, `note`, `warning` or `incident`, with its exact steps."""
+    """A step or a range of steps with a `fault`, `note`, `warning` or `incident`."""
 
     first: int
     last: int
@@ -73,9 +73,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class AxisScale:
-    """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least.
+    """An axis: its title, whether it is logarithmic or counts integers. `top` is the least upper end.
 
-    `ends` are its two ends if several plots share them; such plots are not zoomed.
+    `ends` are its two ends if several plots share them; such plots do not zoom.
     """
 
     title: str
@@ -87,11 +87,11 @@ class AxisScale:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: a question, what is drawn to answer it, and what is found.
+    """One panel: a question, the lines that answer it, and the findings.
 
-    `missing` says how to record what the panel needs, "" where it has something to show. `trouble` is `none` or the
-    gravest grade found; `first_fault` marks the panel of the headline. `judged` is False where no question of the
-    panel could be answered. `aside` says what is not drawn.
+    `missing` says how to record what the panel needs, "" if it has data. `trouble` is `none` or the most severe grade
+    found; `first_fault` marks the panel of the headline. `judged` is False if no question of the panel could be
+    answered. `aside` says what is not drawn.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Panel:
 
     @property
     def badge(self) -> str:
-        """The panel's state in a symbol and a word, for eyes that do not see its colour."""
+        """The panel's state as a symbol and a word, for readers who do not see its colour."""
         if self.trouble == FAULT:
             return "✗ first fault" if self.first_fault else "✗ fault"
         if self.trouble == SUSPECT:
@@ -127,7 +127,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class PanelFinding:
-    """A fault or a note of the walk, in words that are safe to show."""
+    """A fault, suspect or note, in words that are safe to show."""
 
     code: str
     name: str
@@ -145,7 +145,7 @@ class PanelFinding:
 
 @dataclass(frozen=True)
 class Answered:
-    """A question of the walk, and its answer in one line. `depth` counts the edges that led to it."""
+    """A question and its answer in one line. `depth` counts the edges that led to it."""
 
     code: str
     name: str
@@ -157,18 +157,33 @@ class Answered:
 
 @dataclass(frozen=True)
 class Happened:
-    """An incident: what happened at which step, and what a replay proved, or what to type to find out."""
+    """An incident: what happened at which step, and what a replay proved, or why it cannot be replayed.
+
+    `command` replays it, `postmortem` is the path of its post-mortem inside the run directory; "" if there is none.
+    """
 
     step: int
     kind: str
     why: str
     outcome: str
     proved: bool
+    command: str = ""
+    postmortem: str = ""
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """Another scale for the steps: the value at each of some steps, between which it is interpolated."""
+
+    name: str
+    unit: str
+    steps: Steps
+    values: Floats
 
 
 @dataclass(frozen=True)
 class Glance:
-    """One look in the reading order: at which panels, asking what."""
+    """One item of the reading order: panels and a question."""
 
     panels: tuple[int, ...]
     asks: str
@@ -176,7 +191,7 @@ class Glance:
 
 @dataclass(frozen=True)
 class TrialSection:
-    """A trial of the run's program: the verdict, and one small plot per change with its twins over the unchanged ones.
+    """A trial of the run's program: the verdict, and one small plot per change with its twins over unchanged twins.
 
     `how` says what was trained and measured. The plots share their axes, from step 0 to step `last` of the twins.
     """
@@ -188,12 +203,12 @@ class TrialSection:
     how: str
     last: int
     plots: tuple[Panel, ...] = ()
-    rest: tuple[str, ...] = ()  # changes that are not drawn, in words
+    rest: tuple[str, ...] = ()  # changes without a plot, in words
 
 
 @dataclass(frozen=True)
 class Board:
-    """The whole dashboard of one run: the verdict, the walk, and the seven panels."""
+    """The whole dashboard of one run: the verdict, the answers, and the seven panels."""
 
     run: str
     standing: str
@@ -209,6 +224,30 @@ class Board:
     announced: tuple[str, ...] = ()
     signs: tuple[tuple[str, str], ...] = ()  # the vital signs: colour and words
     trial: TrialSection | None = None
+    charts: tuple[Panel, ...] = ()  # what the program logged under names of its own
+    charts_left_out: int = 0
+    x_axes: tuple[XAxis, ...] = ()
+
+    @property
+    def chart_groups(self) -> list[tuple[str, list[Panel]]]:
+        """The charts by the prefix of their names."""
+        groups = dict.fromkeys(chart.subject for chart in self.charts)
+        return [(group, [chart for chart in self.charts if chart.subject == group]) for group in groups]
+
+    @property
+    def incidents_to_show(self) -> list[Happened]:
+        """The incidents of the first screen: proved ones first, and none that the headline is about."""
+        message = self.leaf.message if self.leaf else None
+        fresh = [each for each in self.incidents if message is None or message not in each.why]
+        return sorted(fresh, key=lambda each: not each.proved)[: 1 if self.leaf else 2]
+
+    @property
+    def more(self) -> str:
+        """How much more there is to read below the panels, such as "1 suspect, 3 notes, 98 checks"."""
+        kinds = [finding.kind for finding in self.findings if not finding.leaf]
+        parts = [counted(count, kind) for kind in (FAULT, SUSPECT, NOTE) if (count := kinds.count(kind))]
+        parts += [counted(len(self.incidents), "incident")] if self.incidents else []
+        return ", ".join([*parts, counted(len(self.walk), "check")])
 
     @property
     def leaf(self) -> PanelFinding | None:
@@ -217,6 +256,7 @@ class Board:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last step that any line has."""
-        ends = [(int(line.steps[0]), int(line.steps[-1])) for p in self.panels for line in p.lines if len(line.steps)]
+        """The first and the last step of all lines."""
+        drawn = (*self.panels, *self.charts)
+        ends = [(int(line.steps[0]), int(line.steps[-1])) for p in drawn for line in p.lines if len(line.steps)]
         return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else (0, 0)

@@ -1,4 +1,4 @@
-"""What the walk and the event log say of a panel: marks, caption, state."""
+"""The marks, caption and state of a panel, from the report and the event log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked
 
-# On which panel an event is marked. Checkpoints are not: there are many, and they are no trouble.
+# The panel on which an event is marked. Checkpoints are not marked: there are many, and they are normal.
 _EVENTS = {
     "resume": 1,
     "rollback": 1,
@@ -33,7 +33,7 @@ _MOST = 12  # marks of one kind of event
 
 
 def finished(panel: Panel, run: Signals, report: Report, caption: str) -> Panel:
-    """The panel with its marks, its state and its caption; `caption` is used where nothing was found."""
+    """The panel with its marks, state and caption; `caption` is used if there is no finding."""
     findings = on_panel(report, panel.number)
     kinds = {asked.answer.kind for asked in findings}
     return replace(
@@ -47,13 +47,13 @@ def finished(panel: Panel, run: Signals, report: Report, caption: str) -> Panel:
 
 
 def _judged(report: Report, number: int) -> bool:
-    """Whether any question of the panel was answered; one without a question has nothing to find."""
+    """Whether any question of the panel was answered, or it has no questions."""
     kinds = {asked.answer.kind for asked in report.walk.path if asked.panel == number}
     return not kinds or bool(kinds & {PASS, *GRADES}) or kinds == {NOT_APPLICABLE}
 
 
 def on_panel(report: Report, number: int) -> list[Asked]:
-    """What was found on a panel, the gravest first, else in the order of the walk."""
+    """The findings on a panel, the most severe first, else in the order of the questions."""
     cited = [asked for asked in report.walk.path if asked.panel == number]
     return [asked for kind in GRADES for asked in cited if asked.answer.kind == kind]
 
@@ -78,17 +78,17 @@ def _marks(run: Signals, report: Report, number: int, findings: list[Asked]) -> 
 
 
 def _marked_by_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
-    """What the live monitor told and the walk does not: a warning that passed, a fault of an earlier attempt."""
+    """Findings of the live monitor that are not in the report: a passed warning, a fault of an earlier attempt."""
     known = {asked.question.code for asked in report.walk.path if asked.answer.kind in {FAULT, SUSPECT}}
     panels = {asked.question.code: asked.panel for asked in report.walk.path}
     for event in [*run.events("fault"), *run.events("suspect"), *run.events("warning")][-_MOST:]:
         code = str(event.fields.get("code", ""))
         if event.step is not None and code not in known and panels.get(code) == number:
-            yield _mark(event, "warning", phrases.one_line(code), f"told while it ran: {_said(event)}")
+            yield _mark(event, "warning", phrases.one_line(code), f"announced during the run: {_said(event)}")
 
 
 def _proved(event: Event, report: Report) -> str:
-    """What a replay has proved about the incident that an event tells of."""
+    """The result of a replay of the event's incident."""
     outcomes = [
         incident.found(report.run) for incident in report.incidents if incident.step == event.step and incident.replay
     ]

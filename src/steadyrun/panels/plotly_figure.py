@@ -1,4 +1,4 @@
-"""A panel as a plotly figure: transparent, in middle tones, so that it reads on light and dark pages."""
+"""A panel as a plotly figure: transparent, in medium tones, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 # The data of a panel as plotly traces.
 
 
-EDGE = "y2"  # an axis from 0 to 1 over the whole height, for what has no place on the real one
+EDGE = "y2"  # an axis from 0 to 1 over the whole height, for values outside the real axis
 RIGHT = "y3"
 _SIGNS = {"nan": "x", "inf": "triangle-up", "-inf": "triangle-down"}
 
 
 def traces(panel: Panel) -> Iterator[dict[str, Any]]:
-    """Bands first, then lines in their order, then the marks' tips. `meta` says what is no line."""
+    """Bands, then lines in order, then the marks' tips. `meta` marks traces that are not lines."""
     yield from _bands(panel)
     yield from _lines(panel)
     yield from _mark_points(panel.marks)
 
 
 def safe(text: str) -> str:
-    """Text for plotly, which reads tags in it."""
+    """Text for plotly, which interprets tags."""
     return html.escape(text, quote=False)
 
 
 def _compact(steps: Steps) -> Any:
-    """Steps in four bytes where they fit: half of a page is steps. Browsers know no longer integers."""
+    """Steps in four bytes if they fit, because steps are half of a page. Browsers do not decode longer integers."""
     fits = not len(steps) or (steps.min() > -(2**31) and steps.max() < 2**31)
     return steps.astype(np.int32 if fits else np.float64)
 
@@ -78,7 +78,7 @@ def _lines(panel: Panel) -> Iterator[dict[str, Any]]:
 
 
 def _traces(line: Line, log: bool, colour: str) -> Iterator[dict[str, Any]]:
-    """The line itself; at the top edge what is not finite, at the bottom what a log axis cannot show."""
+    """The line itself; non-finite values at the top edge, values that a log axis cannot show at the bottom."""
     if not len(line.steps):
         return
     parts = drawing.cut(line, log)
@@ -134,7 +134,7 @@ def _edge(line: Line, points: tuple[Any, Any], height: float, colour: str) -> di
 
 
 def _mark_points(marks: tuple[Mark, ...]) -> Iterator[dict[str, Any]]:
-    """Where to point at to read what a mark says."""
+    """The hover targets of the marks."""
     if marks:
         yield {
             "type": "scatter",
@@ -161,7 +161,7 @@ _DASHES = {"dashed": "dash", "dotted": "dot", "solid": "solid"}
 
 
 def figure(panel: Panel, span: tuple[int, int], echo: int | None = None, *, titled: bool = False) -> Figure:
-    """The panel over the steps of `span`; `echo` is a step to point at, such as that of a fault on another panel."""
+    """The panel over the steps of `span`; `echo` is a step to mark, such as that of a fault on another panel."""
     from plotly.graph_objects import Figure
 
     drawn = outline(panel, span, echo, titled=titled)
@@ -169,7 +169,7 @@ def figure(panel: Panel, span: tuple[int, int], echo: int | None = None, *, titl
 
 
 def outline(panel: Panel, span: tuple[int, int], echo: int | None = None, *, titled: bool = False) -> dict[str, Any]:
-    """The same as plain data, with numpy arrays in it: what a live page sends needs no checking by plotly each time."""
+    """The figure as plain data with numpy arrays, without plotly's validation, for live pages."""
     return {"data": list(traces(panel)), "layout": _layout(panel, span, echo, titled)}
 
 
@@ -238,7 +238,7 @@ def _axis(scale: AxisScale, decades: float) -> dict[str, Any]:
 
 
 def log_ticks(decades: float) -> str | int | None:
-    """Ticks that fit beside a small panel: 1, 2, 5 over a short range, powers of ten over a long one."""
+    """Ticks for a small panel: 1, 2, 5 over a short range, powers of ten over a long one."""
     if decades > _SHORT:
         return int(-(-decades // 5))
     return "D2" if decades > _SHORTEST else None
@@ -255,14 +255,6 @@ def _rules(rules: tuple[Rule, ...]) -> Iterator[dict[str, Any]]:
             "y0": rule.value,
             "y1": rule.value,
             "line": {"color": drawing.GREY, "width": 1.2, "dash": _DASHES[rule.style]},
-            "label": {
-                "text": f"\u00a0{safe(rule.label)}\u00a0",  # a little away from the ticks
-                "textposition": rule.label_at,
-                "xanchor": "left" if rule.label_at == "start" else "right",
-                "yanchor": "top" if rule.below else "bottom",
-                "padding": 2,
-                "font": {"size": 10, "color": drawing.GREY},
-            },
         }
 
 
@@ -277,7 +269,7 @@ def _mark_lines(marks: tuple[Mark, ...], echo: int | None) -> Iterator[dict[str,
 
 def _upright(step: int, style: dict[str, Any]) -> dict[str, Any]:
     coordinates = {"xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
-    return {"type": "line", "layer": "below", "line": style} | coordinates  # what is marked must be seen
+    return {"type": "line", "layer": "below", "line": style} | coordinates  # marks must not hide the lines
 
 
 def _codes(marks: tuple[Mark, ...], span: tuple[int, int]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Fewer points that look the same: every pixel column keeps its lowest and highest, and what is not finite stays."""
+"""Thin a line without changing its look: each pixel column keeps its extremes, and non-finite points stay."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BAD = 400  # non-finite points of one line: more than a panel has pixels
 
 @dataclass(frozen=True)
 class Lens:
-    """Which steps one looks at, and after which step every point is kept.
+    """The visible steps, and the step after which every point is kept.
 
-    A live page draws with `newer`: what it showed stays as it was while points are added. A page that is zoomed looks
-    at the steps from `first` to `last`, and at one point on either side, which the line comes from and goes to.
+    A live page draws with `newer`, so that drawn points stay while others are added. A zoomed page shows the steps from
+    `first` to `last`, and one point on either side to continue the line.
     """
 
     first: float = -np.inf
@@ -36,7 +36,7 @@ _lens: ContextVar[Lens] = ContextVar("lens", default=Lens())  # noqa: B039  froz
 
 @contextmanager
 def through(lens: Lens) -> Iterator[None]:
-    """Draw lines through this lens, for as long as the block lasts."""
+    """Draw lines through this lens within the block."""
     before = _lens.set(lens)
     try:
         yield
@@ -45,7 +45,7 @@ def through(lens: Lens) -> Iterator[None]:
 
 
 def chosen(steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], most: int = MOST) -> Places:
-    """Which points of a series to draw, seen through the lens of the moment."""
+    """The points of a series to draw, with the current lens."""
     lens = _lens.get()
     start = max(0, int(np.searchsorted(steps, lens.first, side="left")) - 1)
     end = min(len(steps), int(np.searchsorted(steps, lens.last, side="right")) + 1)
@@ -54,10 +54,10 @@ def chosen(steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], most: 
 
 
 def places(values: npt.NDArray[np.float64], most: int = MOST) -> Places:
-    """Which points to keep: about `most`, in order.
+    """The points to keep: about `most`, in order.
 
-    Kept are the first and the last, the lowest and the highest, and the non-finite ones; of more than 400 of those, an
-    even choice with the ends of every long stretch.
+    It keeps the first and the last, the minima and maxima, and the non-finite points; of more than 400 of those, an
+    even selection with the ends of every long stretch.
     """
     if len(values) <= most:
         return np.arange(len(values))
@@ -78,7 +78,7 @@ def _extremes(values: npt.NDArray[np.float64], most: int) -> Places:
 
 
 def _few(bad: Places) -> Places:
-    """All of a few places; of many an even choice, and the two ends of each stretch as far as these are few."""
+    """All of a few indices; of many an even selection, and the ends of each stretch if there are few stretches."""
     if len(bad) <= _BAD:
         return bad
     breaks = np.flatnonzero(np.diff(bad) > 1)

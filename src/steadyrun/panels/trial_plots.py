@@ -1,4 +1,4 @@
-"""The section of a trial: its verdict, and the twins of each change over the unchanged ones, on shared axes."""
+"""The section of a trial: its verdict, and the twins of each change over unchanged twins, on shared axes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.store.trial_record import OWN, Gain, TrialRecord, TriedChange, TwinCurve
 from steadyrun.text import counted, percent, shown
 
-FIRST = 101  # the number of the first plot: the panels have smaller ones
+FIRST = 101  # the number of the first plot, above those of the panels
 MOST = 12  # plots
 _MOST_TWINS = 8  # lines of one change
-_COMPANY = 40  # lines that share the points of a panel: the run's own loss gets 400 of them
-_TIMES = 2.0  # of the highest first loss: an axis goes no further up
-_NOTHING = 0.0005  # of what can be learned: printed as 0.0%
-_TENTHS = 0.1  # below it a share is printed with a decimal
+_COMPANY = 40  # lines that share the points of a panel: the run's own loss gets 400 points
+_TIMES = 2.0  # factor on the highest first loss: the upper end of an axis
+_NOTHING = 0.0005  # fraction of what can be learned: printed as 0.0%
+_TENTHS = 0.1  # below it a fraction is printed with a decimal
 _HUGE = 10.0
 _FAR = 1e150  # no axis reaches further
-_ROOM = 0.06  # of an axis, above and below
+_ROOM = 0.06  # fraction of an axis, above and below
 
 CHANGED, UNCHANGED, RECORDED = "with the change", "nothing changed", "training loss of the run"
 
 
 def section(trial: TrialRecord, run: Signals) -> TrialSection:
-    """What a dashboard shows of a trial."""
+    """A trial on a dashboard."""
     own = _lines(trial.twins(OWN), UNCHANGED, "beside")
     twins = {row.factor: _lines(trial.twins(row.factor), CHANGED, "main") for row in trial.ranked}
     chosen = [row for row in trial.ranked if twins[row.factor]][:MOST]
@@ -53,7 +53,7 @@ def section(trial: TrialRecord, run: Signals) -> TrialSection:
 
 
 def title(row: TriedChange) -> str:
-    """A change and what it brings: "The learning rate divided by 10: better by 52%, 47% to 58%"."""
+    """A change and its gain: "The learning rate divided by 10: better by 52%, 47% to 58%"."""
     words = _capital(row.words) or "A change"
     return f"{words}: {_brings(row.gain)}" if row.gain is not None else f"{words}: {row.note or 'not compared'}"
 
@@ -82,7 +82,7 @@ def _how(trial: TrialRecord, has_plots: bool) -> str:
     since = f", from the checkpoint before step {trial.first} of the run" if trial.first else ""
     if not has_plots:
         return f"{trained}{since}."
-    scale = "Gains are parts of what can be learned in these steps, with their 95% intervals"
+    scale = "Gains are fractions of what can be learned in these steps, with 95% intervals"
     return f"{trained}{since}. Each plot shows {trial.measured} by step, one line per seed. {scale}."
 
 
@@ -94,7 +94,7 @@ def _lines(twins: Iterable[TwinCurve], name: str, role: str) -> list[Line]:
 
 
 def _recorded(trial: TrialRecord, run: Signals, last: int) -> Iterator[Line]:
-    """The training loss that the run recorded at the steps of the twins."""
+    """The recorded training loss of the run at the steps of the twins."""
     if not run.has("loss"):
         return
     loss = run.raw("loss")
@@ -105,7 +105,7 @@ def _recorded(trial: TrialRecord, run: Signals, last: int) -> Iterator[Line]:
 
 
 def _axis(lines: list[Line]) -> AxisScale:
-    """One axis for all plots. What diverges leaves it at the top: what is better must stay visible."""
+    """One axis for all plots. Diverging twins leave it at the top, so that better ones stay visible."""
     log = logarithmic(lines)
     values = [line.values[np.isfinite(line.values) & ((line.values > 0) | (not log))] for line in lines]
     known = np.clip(np.concatenate(values), 1 / _FAR if log else -_FAR, _FAR) if values else np.empty(0)

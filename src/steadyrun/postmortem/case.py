@@ -1,4 +1,4 @@
-"""The case of a post-mortem: which moment of a run it is about, and everything it is written from, read once."""
+"""The case of a post-mortem: the incident it is about, and all data it is written from, read once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from steadyrun.store.reader import open_run
 from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Asked
 
-# Which moment of a run a post-mortem is about.
+# The incident that a post-mortem is about.
 
 
 NON_FINITE, SPIKE, OF_A_FAULT, CHOSEN = "non-finite", "spike", "fault", "chosen"
@@ -34,7 +34,7 @@ _NOISE = frozenset({"noise", "not-applicable", "missing"})
 
 @dataclass(frozen=True)
 class Moment:
-    """`step` names the document; trouble `began` there or before, and was worst at `peak`."""
+    """`step` names the document; the incident `began` there or before, and was worst at `peak`."""
 
     step: int
     kind: str
@@ -42,7 +42,7 @@ class Moment:
     began: int
     peak: int
     spike: Spike | None = None
-    code: str = ""  # the question whose fault it is, where it was taken from the walk
+    code: str = ""  # the question that found the fault, if it comes from the decision trees
 
     @property
     def non_finite(self) -> bool:
@@ -50,18 +50,16 @@ class Moment:
 
     @property
     def raised(self) -> bool:
-        """Whether the step ended with an exception, so that it has no loss."""
+        """Whether the step raised an exception, so that it has no loss."""
         return self.kind in {"exception", "out-of-memory"}
 
 
 def choose(
     run: Path, signals: Signals, report: Report, step: int | None, trial: TrialRecord | None = None
 ) -> tuple[Moment, IncidentFiles]:
-    """The moment at `step`; without one the gravest incident, or what the walk found, or what a trial found.
+    """The incident at `step`; without it the most severe incident, or a finding of the decision trees or of a trial.
 
-    An error if there is nothing of this kind.
-
-    A spike within the noise of a healthy run is not worth a post-mortem unless it is asked for.
+    Raise a UsageError if there is none. A spike within the noise of a healthy run counts only if `step` names it.
     """
     if step is not None:
         return _at(run, signals, report, step)
@@ -71,9 +69,9 @@ def choose(
     moment = _of_walk(signals, report) or _of_trial(trial, signals, report)
     if moment is None:
         raise UsageError(
-            f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
-            f"(verdict: {report.verdict}); choose a step with --step N; if it learns badly from the first step on, try "
-            f"one change at a time: steadyrun {whole_trial(str(run), report.factory)}"
+            f"there is nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its "
+            f"noise (verdict: {report.verdict}). Choose a step with --step N. If the run learns badly from the first "
+            f"step, test one change at a time: steadyrun {whole_trial(str(run), report.factory)}"
         )
     folder = incident_files.captured(run).get(moment.step)
     return moment, IncidentFiles() if folder is None else incident_files.read(folder)
@@ -85,11 +83,11 @@ def _at(run: Path, signals: Signals, report: Report, step: int) -> tuple[Moment,
         return _of_incident(captured, signals, report), captured
     if report.last_step is None or not 0 <= step <= report.last_step:
         raise UsageError(f"{run} has no step {step}; its last step is {report.last_step}")
-    return _named(step, CHOSEN, f"step {step} was asked for", signals, report), IncidentFiles()
+    return _named(step, CHOSEN, f"step {step} was chosen with --step", signals, report), IncidentFiles()
 
 
 def _only_noise(files: IncidentFiles, report: Report) -> bool:
-    """Whether an incident is a mere spike of a run in which spikes are noise."""
+    """Whether an incident is only a spike within the noise of the run."""
     cause = next((asked for asked in report.walk.path if asked.question.code == "D2.3"), None)
     noise = cause is not None and cause.answer.outcome in _NOISE
     return report.leaf is None and noise and text(files.incident, "kind") == SPIKE
@@ -115,7 +113,7 @@ def _of_walk(signals: Signals, report: Report) -> Moment | None:
 
 
 def _of_trial(trial: TrialRecord | None, signals: Signals, report: Report) -> Moment | None:
-    """The step at which the twins start: a fault that a trial found is there from then on."""
+    """The step at which the twins start: a fault found by a trial exists from there."""
     if trial is None or not trial.found_fault:
         return None
     moment = _named(trial.first, OF_A_FAULT, trial.message, signals, report)
@@ -136,13 +134,13 @@ def _named(step: int, kind: str, why: str, signals: Signals, report: Report, of:
 
 
 def _code_of(why: str, report: Report) -> str:
-    """The question that an incident of the monitor names, where the walk found the same fault."""
+    """The question that the monitor named in an incident, if the check found the same fault."""
     codes = [asked.question.code for asked in report.walk.path if asked.answer.kind == OF_A_FAULT]
     return next((code for code in codes if why.startswith(code)), "")
 
 
 def _spike_at(signals: Signals, step: int, limit: Limits) -> Spike | None:
-    """The spike that a step belongs to; of several the highest."""
+    """The spike that a step belongs to; the highest of several."""
     try:
         spikes = find_spikes(signals, limit)
     except MissingSignal:
@@ -151,24 +149,24 @@ def _spike_at(signals: Signals, step: int, limit: Limits) -> Spike | None:
     return max(near, key=lambda spike: spike.sigmas, default=None)
 
 
-# Everything a post-mortem is written from, read once.
+# All data that a post-mortem is written from, read once.
 
 
-SPAN = 50  # steps of the moving average before the incident, and after its peak: the template's
-WINDOW = 100  # steps of what is called recent
-_NEAR_FINDING = 10  # steps around the incident in which a finding is about it
+SPAN = 50  # steps of the EMA before the incident, and after its peak
+WINDOW = 100  # steps that count as recent
+_NEAR_FINDING = 10  # steps around the incident within which a finding belongs to it
 
 
 @dataclass(frozen=True)
 class Case:
-    """One incident of one run: what was recorded, what the walk found, what replay, experiments and a trial proved."""
+    """One incident of a run: the recording, the findings of check, and the proofs of replay, experiments and trial."""
 
     run: Path
     signals: Signals
     report: Report
     moment: Moment
     proofs: IncidentFiles
-    replayed: Signals | None  # every step of the window measured, where it was executed again
+    replayed: Signals | None  # measurements of every step of the window, if it was replayed
     trial: TrialRecord | None = None
 
     @property
@@ -177,7 +175,7 @@ class Case:
 
     @property
     def date(self) -> str:
-        """The day of the incident, as its step was recorded; "" where that is not known."""
+        """The date at which the incident's step was recorded; "" if unknown."""
         try:
             series = self.signals.raw("loss")
         except MissingSignal:
@@ -189,12 +187,12 @@ class Case:
 
     @property
     def batch_is_of_the_beginning(self) -> bool:
-        """Whether the batch that was kept is the one with which trouble began, and not a later one."""
+        """Whether the captured batch is that of the step where the incident began, not a later one."""
         return to_step(self.proofs.batch.get("step")) in {None, self.moment.began}
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the data are tokens: an embedding looks them up, or a tokenizer found them in the batch."""
+        """Whether the data are tokens: the model has an embedding, or a tokenizer found tokens in the batch."""
         if "unusual_tokens" in self.proofs.batch or "token_losses" in self.proofs.batch:
             return True
         model = self.signals.about("model")
@@ -204,13 +202,13 @@ class Case:
 
     @property
     def trouble(self) -> int:
-        """The step that broke, where a replay found it; else the incident's own."""
+        """The step that broke according to a replay; else the incident's own step."""
         first_bad = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
         return self.moment.step if first_bad is None else first_bad
 
     @property
     def clean_until(self) -> int:
-        """The step before which nothing had gone wrong: weights may be torn long before a loss is infinite."""
+        """The step before which all was well: weights may break long before a loss is infinite."""
         violent = to_step(part(self.proofs.replay, "violent").get("step")) if self.proofs.reproduced else None
         return self.moment.began if violent is None else min(violent, self.moment.began)
 
@@ -224,11 +222,11 @@ class Case:
         return [asked for asked in self.report.walk.path if asked.answer.kind in (FAULT, SUSPECT)]
 
     def answer(self, code: str) -> Asked | None:
-        """What the walk answered to one question."""
+        """The answer to one question."""
         return next((asked for asked in self.report.walk.path if asked.question.code == code), None)
 
     def concerns(self, asked: Asked) -> bool:
-        """Whether a finding is about this incident: named by it, or within ten steps of it."""
+        """Whether a finding is about this incident: the incident names it, or it is within ten steps."""
         step = asked.answer.step
         if asked.question.code == self.moment.code:
             return True
@@ -236,9 +234,9 @@ class Case:
 
 
 def open_case(run: str | os.PathLike[str], step: int | None = None) -> Case:
-    """Read a run and choose the moment; an error where there is nothing to write about.
+    """Read a run and choose the incident; raise a UsageError if there is none.
 
-    Thresholds that the working directory's `steadyrun.toml` changes count, as for `steadyrun check`.
+    The working directory's `steadyrun.toml` applies, as for `steadyrun check`.
     """
     path = Path(run).expanduser()
     signals, report = examined(path, limits.changes({}, Path.cwd()), go_on=True)

@@ -1,4 +1,4 @@
-"""The document as data: seven sections, none of them empty."""
+"""The document as data: seven sections, none empty."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from steadyrun.questions.dynamics.run_spikes import stays
 from steadyrun.store.trial_record import TrialRecord
 
 SCHEMA = 1
-OUTSIDE_TABLE = frozenset({"verdict", "isolation"})  # of the experiments; the rest is the rows of a table
+OUTSIDE_TABLE = frozenset({"verdict", "isolation"})  # of the experiments; all others are rows of a table
 
 
 @dataclass(frozen=True)
 class WeighedEvidence:
-    """One observation, and what it means for the hypotheses by their rank."""
+    """One observation, and its meaning for each hypothesis by rank."""
 
     observation: Observation
     proves: tuple[int, ...]
@@ -69,12 +69,12 @@ class Document:
 
     @property
     def telling(self) -> bool:
-        """Whether this run fails its own expectations, as it must."""
+        """Whether this run fails at least one of its own expectations, as it should."""
         return any(expectation["holds_here"] is False for expectation in self.expectations)
 
 
 def write(run: str | os.PathLike[str], step: int | None = None) -> Document:
-    """The post-mortem of a run's gravest incident, or of the one at `step`. An error where nothing went wrong."""
+    """The post-mortem of a run's most severe incident, or of the one at `step`; an error if there is none."""
     return compose(open_case(run, step))
 
 
@@ -99,7 +99,7 @@ def compose(case: Case) -> Document:
 
 
 def _evidence(observations: Observations, ranked: Sequence[Hypothesis]) -> list[WeighedEvidence]:
-    """Every observation that bears on a hypothesis, and what the panels and proofs show besides."""
+    """Every observation that bears on a hypothesis, and all others of panels and proofs."""
     weighed = []
     for observation in observations.values():
         bearings = {
@@ -117,23 +117,23 @@ def _evidence(observations: Observations, ranked: Sequence[Hypothesis]) -> list[
 
 
 def _remedies(look: Grounds, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
-    """The smallest change that fixes the cause; where that is not known, what would decide and what contains it."""
+    """The smallest change that fixes the cause; if it is unknown, what would decide it and what contains it."""
     case, numbers = look.case, look.numbers
     lasting = case.moment.non_finite or _stayed(look)
     back = [back_to_checkpoint(case, numbers, known=cause is not None)] if lasting else []
     if cause is not None:
-        return cause.cause.remedies(look) + back or [smaller_rate(case, numbers, "Contain it.")]
-    first = [Remedy(NEXT, "No change is proved to fix it: first decide.", root.would_decide[0], "section 4")]
+        return cause.cause.remedies(look) + back or [smaller_rate(case, numbers, "Lower the learning rate.")]
+    first = [Remedy(NEXT, "No change is proved to fix it. Decide the cause first.", root.would_decide[0], "section 4")]
     if likely.weight > 0 and not likely.cause.mechanism:
         first += [replace(remedy, purpose=CANDIDATE) for remedy in likely.cause.remedies(look)]
     remedies = first + back + (lower_clip(case, numbers) if len(first) == 1 else [])
     if len(remedies) > 1 or case.moment.raised or not can_help(case, "learning-rate"):
         return remedies
-    return [*remedies, smaller_rate(case, numbers, "If it must go on: contain it.")]
+    return [*remedies, smaller_rate(case, numbers, "If the run must continue, lower the learning rate.")]
 
 
 def _stayed(look: Grounds) -> bool:
-    """Whether the loss never came back."""
+    """Whether the loss stayed high."""
     spike, asked = look.case.moment.spike, look.case.answer("D2.4")
     elevated = asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
     return elevated or (
@@ -142,7 +142,7 @@ def _stayed(look: Grounds) -> bool:
 
 
 def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
-    """The expectations, each with whether it holds in this very run: what does not is what tells a repair."""
+    """The expectations, each with whether it holds in this run: those that fail here distinguish a fixed run."""
     expected = []
     for expectation in expecting.expectations(case, numbers):
         verdict = hold(expectation, case.signals, case.report).verdict
@@ -151,12 +151,12 @@ def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
 
 
 def _lesson(look: Grounds, root: RootCause, cause: Hypothesis | None) -> str:
-    """What was learned; where no cause is proved nothing was, and that is said."""
+    """The lesson; without a proved cause, a sentence that there is none."""
     if cause is not None:
         lesson = cause.cause.lesson(look)
         return f"{lesson[:1].upper()}{lesson[1:]}"
     first = root.would_decide[0] if root.would_decide else "one change at a time"
-    return f"No lesson is written: the cause is not proved. What would decide it: {first}."
+    return f"No lesson yet: the cause is not proved. What would decide it: {first}."
 
 
 def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
 
 
 def _trial(trial: TrialRecord) -> dict[str, Any]:
-    """A trial without its curves, which trial.json has."""
+    """A trial without its curves, which are in trial.json."""
     content = asdict(replace(trial, curves=()))
     del content["curves"]
     return content

@@ -1,4 +1,4 @@
-"""Where a post-mortem is written: Markdown, JSON and a picture with one name, and the lesson beside the runs."""
+"""The files of a post-mortem: Markdown, JSON and a picture with the same name, and the lesson beside the runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from steadyrun.store.discover import plain
 from steadyrun.store.jsonio import replace_file
 from steadyrun.text import shown
 
-# A small picture: the panels zoomed to the incident, and the losses of its tokens where they were kept.
+# A small picture: the panels zoomed to the incident, and the losses of its tokens if they were captured.
 
 
 _BEFORE, _AFTER = 60, 60  # steps of the window
@@ -36,7 +36,7 @@ _BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p7_classes)
 
 
 def png(document: Document) -> bytes:
-    """The image; a UsageError where matplotlib is not installed."""
+    """The image; a UsageError if matplotlib is not installed."""
     case = document.case
     panels, losses = _panels(case), np.array(case.proofs.token_losses)
     count = len(panels) + bool(len(losses))
@@ -58,7 +58,7 @@ def _span(case: Case) -> tuple[int, int]:
 
 
 def _panels(case: Case) -> list[Panel]:
-    """The panels that have something to show, made of the window alone: nothing in it is thinned away."""
+    """The panels with data, drawn from the window only, so that nothing in it is thinned."""
     near = Signals(_Window(case, *_span(case)))
     panels = []
     for builder in _BUILDERS:
@@ -82,18 +82,18 @@ def _histogram(axes: Any, losses: Any, document: Document) -> None:
     level = next((symptom.value for symptom in document.symptoms if symptom.key == "pre_loss"), None)
     if isinstance(level, float):
         axes.axvline(level, color=MARKS["note"], ls=":", lw=1.2)
-    usual = f"; dotted: the loss before, {shown(level)}" if isinstance(level, float) else ""
-    lost = f", {len(losses) - len(finite)} of them not finite" if len(finite) < len(losses) else ""
+    usual = f"; dotted: loss before the incident, {shown(level)}" if isinstance(level, float) else ""
+    lost = f", {len(losses) - len(finite)} not finite" if len(finite) < len(losses) else ""
     title = f"7. Loss per token at step {document.case.moment.step}\n{len(losses)} tokens{lost}"
     axes.set_title(title, loc="left", fontsize=9, pad=11)
-    middle = f"median {shown(float(np.median(finite)) + 0.0)}" if len(finite) else "none is finite"
-    axes.set_xlabel(f"loss of a token ({middle}{usual})", fontsize=7)
+    median = f"median {shown(float(np.median(finite)) + 0.0)}" if len(finite) else "none finite"
+    axes.set_xlabel(f"loss per token ({median}{usual})", fontsize=7)
     axes.set_ylabel("tokens", fontsize=7)
     axes.tick_params(which="both", labelsize=7)
 
 
 class _Window:
-    """A run as it was from one step to another; activations as the replay measured them, where there is one."""
+    """A window of a run; activations come from the replay if there is one."""
 
     def __init__(self, case: Case, first: int, last: int) -> None:
         self._case, self._first, self._last = case, first, last
@@ -115,7 +115,7 @@ class _Window:
         return Series(name, series.steps[keep], series.values[keep], series.times[keep])
 
 
-# Section 7: one line, and the file beside the runs that collects such lines, each once.
+# Section 7: one line, and the file beside the runs that collects these lines, each once.
 
 
 NAME = "lessons.md"
@@ -124,10 +124,10 @@ _OPEN = b"- (open) "
 
 
 def add(runs: Path, run: str, step: int, date: str, lesson: str) -> bool:
-    """Write the lesson of one incident into `lessons.md` of a folder; whether the file changed.
+    """Add the lesson of one incident to `lessons.md` of a folder; return whether the file changed.
 
-    A lesson that is there stays as it is, so that a person may word it better; only a line that an earlier version
-    wrote without a cause, marked `(open)`, is replaced.
+    An existing lesson stays, so that people can edit it; only a line without a cause, which an earlier version marked
+    `(open)`, is replaced.
     """
     path = runs / NAME
     mark = f"<!-- steadyrun {quote(run.encode('utf-8', 'backslashreplace'), safe='')} {step} -->".encode()
@@ -166,7 +166,7 @@ FOLDER = "postmortems"
 
 @dataclass(frozen=True)
 class Written:
-    """The files; `problem` says why there is no picture, "" where there is one or none was wanted."""
+    """The files; `problem` says why there is no picture, "" if there is one or none was requested."""
 
     markdown: Path
     json: Path
@@ -181,34 +181,37 @@ def postmortem(
     out: str | os.PathLike[str] | None = None,
     picture: bool = True,
 ) -> Written:
-    """Write the post-mortem of a run, as `steadyrun postmortem` does, and return its files.
+    """Write the post-mortem of an incident, as `steadyrun postmortem` does, and return its files.
 
-    `step` chooses an incident; without it the gravest is taken. `out` is a folder or a name that ends in .md.
+    `step` chooses an incident of the run, by default the gravest. `out` is a folder or a file name that ends in .md, by
+    default the folder `postmortems` of the run. `picture=False` leaves out the image of the panels.
     """
     return save(write(run, step), None if out is None else Path(out), picture=picture)
 
 
 def place(document: Document, to: Path | None) -> Path:
-    """The Markdown file: RUN/postmortems/step-….md, or as asked; the others lie beside it."""
+    """The Markdown file: RUN/postmortems/step-….md, or as given; the others have the same name."""
     if to is None:
         return document.case.run / FOLDER / f"{document.stem}.md"
     target = to.expanduser()
     if target.is_dir():
         return target / f"{document.stem}.md"
     if target.suffix.lower() != ".md":
-        raise UsageError(f"--out {to} is neither a folder nor a name that ends in .md")
+        raise UsageError(f"--out {to} is neither a folder nor a file name that ends in .md")
     if not target.parent.is_dir():
-        raise UsageError(f"the folder of --out {to} does not exist: make it first")
+        raise UsageError(f"the folder of --out {to} does not exist; create it first")
     return target
 
 
 def save(document: Document, to: Path | None = None, *, picture: bool = True, with_checklist: bool = False) -> Written:
-    """Write the files; the JSON first, so that a Markdown file never names one that is not there."""
+    """Write the files, the JSON first, so that a Markdown file never names a missing file."""
     target = place(document, to)
     if to is None and not plain(target.parent):
-        raise UsageError(f"{target.parent} is a link, or holds one: nothing is written there. Give --out FOLDER.")
+        raise UsageError(
+            f"{target.parent} is a symbolic link, or contains one, so nothing is written there; use --out FOLDER"
+        )
     target.parent.mkdir(exist_ok=True)
-    image, problem = _picture(document, target.with_suffix(".png")) if picture else (None, "it was not asked for.")
+    image, problem = _picture(document, target.with_suffix(".png")) if picture else (None, "it was not requested.")
     name = None if image is None else image.name
     replace_file(target.with_suffix(".json"), dumps(to_dict(document, name)) + "\n")
     path = shlex.quote(str(target.with_suffix(".json")))
@@ -221,14 +224,14 @@ def _picture(document: Document, target: Path) -> tuple[Path | None, str]:
     try:
         target.write_bytes(png(document))
     except UsageError as problem:  # matplotlib is an extra
-        return None, f"{problem}, then write this document again."
+        return None, f"{problem}; then write this document again."
     return target, ""
 
 
 def add_lesson(document: Document) -> Path | None:
-    """Add the lesson to `lessons.md` beside the run.
+    """Add the lesson to `lessons.md` beside the run, and return the file.
 
-    The file, or None where the lesson was there already, or where no cause is proved: then nothing was learned.
+    None if the file already has the lesson, or if no cause is proved.
     """
     case = document.case
     if not document.root.known:

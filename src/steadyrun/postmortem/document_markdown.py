@@ -1,4 +1,4 @@
-"""The document as Markdown. Strings of a run are escaped, whatever they hold."""
+"""The document as Markdown. All strings from a run are escaped."""
 
 from __future__ import annotations
 
@@ -20,16 +20,22 @@ _TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fau
 _SOURCES = {
     "replay": "Replay",
     "trial": "Trial",
-    "walk": "Walk",
+    "walk": "Check",
     "batch": "Batch",
     "optimizer": "Optimizer",
     "manifest": "Manifest",
     "updates": "Updates",
     "record": "Not recorded",
 }
-_LONG = 260  # characters of one of them
+_PROOFS = {
+    "experiments": "the experiments",
+    "replay": "the replay",
+    "trial": "the trial",
+    "walk": "`steadyrun check`",
+}
+_LONG = 260  # characters of a quoted observation
 _MOST_CHANGES = 12  # rows of a trial's table
-_MOST = 4  # pieces of evidence that a hypothesis quotes; section 3 has them all
+_MOST = 4  # observations that a hypothesis quotes; section 3 has them all
 
 
 def markdown(
@@ -37,7 +43,7 @@ def markdown(
 ) -> str:
     """The whole document.
 
-    `name` is the path of its JSON, `picture` the name of the image beside it, `no_picture` why there is none.
+    `name` is the path of its JSON, `picture` the file name of the image, `no_picture` why there is none.
     """
     sections = [
         ("1. Symptoms", _symptoms(document)),
@@ -54,7 +60,7 @@ def markdown(
 
 
 def inline(text: str) -> str:
-    """Text as it is, except that what stands between backticks is shown as code."""
+    """Escaped text, with the parts between backticks as code."""
     parts = re.split(r"`([^`]*)`", text)
     return "".join(code(part) if index % 2 else escaped(part) for index, part in enumerate(parts) if part)
 
@@ -67,16 +73,16 @@ def _head(document: Document) -> Iterator[str]:
     yield ""
     yield f"{code(str(case.run))} ({escaped(phrases.standing(case.report))}): {escaped(case.moment.why)}"
     yield ""
-    yield f"Written from: {inline(_written_from(document))}."
-    yield from (f"\nCould not be read: {escaped(message)}" for message in case.proofs.damaged)
+    yield f"Based on: {inline(_written_from(document))}."
+    yield from (f"\nNot read: {escaped(message)}" for message in case.proofs.damaged)
 
 
 def _written_from(document: Document) -> str:
     proofs = document.case.proofs
-    parts = ["what was recorded", "the walk"]
+    parts = ["the recording", "`steadyrun check`"]
     if proofs.batch:
         parts.append("the batch")
-    parts.append(f"a replay ({proofs.proof})" if proofs.proof else "no replay: the strongest evidence is missing")
+    parts.append(f"a replay ({proofs.proof})" if proofs.proof else "no replay (the strongest evidence is missing)")
     parts.append("experiments" if proofs.experiments is not None else "no experiments")
     if document.case.trial is not None:
         parts.append("a trial")
@@ -105,7 +111,7 @@ def _quoted(hypothesis: Hypothesis) -> Iterator[str]:
     if untested := hypothesis.of(UNTESTED):
         yield f"   - Not tested by experiment: {_quotes(untested)}"
     elif not support and not contrary:
-        yield "   - Nothing that was recorded speaks for or against it."
+        yield "   - Nothing in the recording speaks for or against it."
 
 
 def _quotes(signs: list[Sign]) -> str:
@@ -130,7 +136,7 @@ def _source(observation: Observation) -> str:
 def _evidence(document: Document, picture: str | None, no_picture: str) -> Iterator[str]:
     proofs = document.case.proofs
     if not proofs.proof:
-        yield "No replay was made, so nothing here is proved by replay.\n"
+        yield "The incident was not replayed, so nothing here is proved by replay.\n"
     for evidence in sorted(document.evidence, key=_order):
         if evidence.observation.source != EXPERIMENT or evidence.observation.key in OUTSIDE_TABLE:
             yield f"- {_heading(evidence.observation)}: {escaped(evidence.observation.text)} → {_bearing(evidence)}"
@@ -171,12 +177,12 @@ def _bearing(evidence: WeighedEvidence) -> str:
         )
         if ranks
     ]
-    return ", ".join(said) or "speaks for no cause"
+    return ", ".join(said) or "does not point to a cause"
 
 
 def _table(record: ExperimentRecord) -> Iterator[str]:
-    """The experiments: one factor changed at a time."""
-    yield "\n| experiment | group | peak loss | peak gradient norm | gone | note |"
+    """The table of experiments: one change at a time."""
+    yield "\n| experiment | group | peak loss | peak gradient norm | incident gone | note |"
     yield "|---|---|---|---|---|---|"
     if record.peak_loss is not None:
         yield f"| nothing changed | | {shown(record.peak_loss)} | | no | |"
@@ -188,15 +194,15 @@ def _table(record: ExperimentRecord) -> Iterator[str]:
 
 
 def _trial_table(trial: TrialRecord) -> Iterator[str]:
-    """The twins of a trial: one change at a time, the one that the verdict names first."""
+    """The table of a trial: one change at a time, the one that the verdict names first."""
     trained = "" if trial.steps is None else f" of {counted(trial.steps, 'step')}"
-    yield f"\nThe trial's twins{trained}, {trial.measured} at their end:"
+    yield f"\nTwins of the trial{trained}, with {trial.measured} at the end:"
     yield "\n| change | loss | better by | 95% interval | seeds | note |"
     yield "|---|---|---|---|---|---|"
     for row in ([] if trial.own is None else [trial.own]) + trial.ranked[:_MOST_CHANGES]:
         yield f"| {' | '.join(_trial_cells(row))} |"
     if len(trial.rows) > _MOST_CHANGES:
-        yield f"\nAnd {len(trial.rows) - _MOST_CHANGES} more changes, which bring less."
+        yield f"\nAnd {counted(len(trial.rows) - _MOST_CHANGES, 'more change')} with smaller effects."
 
 
 def _trial_cells(row: TriedChange) -> tuple[str, ...]:
@@ -215,9 +221,9 @@ def _root(document: Document) -> Iterator[str]:
     root = document.root
     yield inline(root.sentence)
     if root.known:
-        yield f"\nCarried by: the {root.by}.{_to_confirm(document)}"
+        yield f"\nProved by: {_PROOFS.get(root.by, root.by)}.{_to_confirm(document)}"
     if root.would_decide:
-        yield "\nWhat would decide it:\n"
+        yield "\nTo decide it:\n"
         yield from (f"- {inline(step)}" for step in root.would_decide)
 
 
@@ -227,7 +233,7 @@ def _to_confirm(document: Document) -> str:
     if case.proofs.experiments is not None or case.proofs.folder is None or not dynamic:
         return ""
     command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step}")
-    return f" Experiments would confirm it: {command}"
+    return f" To confirm it by experiment: {command}"
 
 
 def _remedies(document: Document) -> Iterator[str]:
@@ -246,25 +252,25 @@ def _remedies(document: Document) -> Iterator[str]:
 
 
 def _verification(document: Document, name: str) -> Iterator[str]:
-    yield f"Train again with the change and hold it against this list: {code(f'steadyrun verify {name} NEW_RUN')}\n"
+    yield f"Train again with the change, then check the new run: {code(f'steadyrun verify {name} NEW_RUN')}\n"
     for expectation in document.expectations:
-        here = {True: "holds here too", False: "fails in this run", None: "cannot be told in this run"}[
+        here = {True: "also holds in this run", False: "fails in this run", None: "not decidable in this run"}[
             expectation["holds_here"]
         ]
         yield f"- {escaped(expectation_words(expectation))} ({here}; {escaped(str(expectation['how']))})"
     if not document.telling:
-        yield "\nNone of these fails in this run: what was recorded cannot tell it from a repaired one. Record more."
+        yield "\nNone of these fails in this run, so the list cannot recognise a fixed run. Record more series."
 
 
 def expectation_words(expectation: dict[str, object]) -> str:
-    """An expectation in one line."""
+    """An expectation as one line."""
     number = {key: shown(value) for key, value in expectation.items() if isinstance(value, int | float)}
     verb = "was" if expectation.get("holds_here") else "down from"
     was = f", {verb} {number['was']}" if "was" in number else ""
     return {
         "seed": lambda: f"seed {expectation.get('value')}",
         "finite": lambda: f"every {expectation.get('series')} to step {expectation.get('until')} is finite",
-        "gets_past": lambda: f"gets past step {expectation.get('step')} with a finite loss",
+        "gets_past": lambda: f"the run continues after step {expectation.get('step')} with a finite loss",
         "median_at_most": lambda: (
             f"median of {expectation.get('series')} in steps {expectation.get('first')} to {expectation.get('last')}: "
             f"at most {number['limit']}"

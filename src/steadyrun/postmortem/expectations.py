@@ -1,6 +1,6 @@
-"""Section 6: what a repaired run must show, as a list that `steadyrun verify` reads.
+"""Section 6: what a fixed run must show, as a list that `steadyrun verify` reads.
 
-Every limit is taken from the run's own numbers before the incident, and `how` says in which way.
+Every limit comes from the run's own numbers before the incident, and `how` says how.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from steadyrun.text import shown
 
 Expectation = dict[str, Any]
 
-_ROOM = 2.0  # times the largest gradient norm before
+_ROOM = 2.0  # factor on the largest gradient norm before
 _LEAD = 10  # steps before the incident at which a window begins
-_FAR = 200  # steps after the peak up to which the loss is followed
-_CLOSE = 0.05  # the template's tolerance
-_ENOUGH = 10  # losses before a NaN, and steps after it, for a level to be asked of
-_NOISE = 3  # deviations of the moving average
+_FAR = 200  # steps after the peak that the loss is checked for
+_CLOSE = 0.05  # the tolerance of the template
+_ENOUGH = 10  # losses before and steps after a NaN that a level needs
+_NOISE = 3  # σ of the EMA
 _UNCERTAIN = frozenset({"noise"})
 
 
 def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
-    """All that can be asked of a repaired run."""
+    """All expectations of a fixed run."""
     expected = [*_seed(case), *_past(case), *_finite(case)]
     if case.moment.non_finite:
         expected += _after(case)
@@ -48,40 +48,43 @@ def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
 
 
 def until(case: Case, name: str = "loss") -> int:
-    """The step up to which a repaired run is followed: as far as this run has the series, at most 200 steps on."""
+    """The last step to check in a fixed run: as far as this run has the series, at most 200 steps later."""
     wanted = case.moment.peak + _FAR
     series = case.signals.raw(name) if case.signals.has(name) else None
     return min(wanted, int(series.steps[-1])) if series is not None and len(series) else wanted
 
 
 def seed_of(config: Any, inferred: Any) -> float | None:
-    """The seed of a run: declared, or else as torch had it."""
+    """The seed of a run: declared, or else torch's."""
     return number(config.get("seed")) if number(config.get("seed")) is not None else number(inferred.get("seed"))
 
 
 def _seed(case: Case) -> Iterator[Expectation]:
     seed = seed_of(case.signals.config, case.signals.inferred)
     if seed is not None:
-        yield {"kind": "seed", "value": int(seed), "how": "the seed of this run: same order of batches, same weights"}
+        yield {
+            "kind": "seed",
+            "value": int(seed),
+            "how": "the same seed gives the same weights and the same order of batches",
+        }
 
 
 def _past(case: Case) -> Iterator[Expectation]:
-    """A run that broke off in a NaN or an exception has to get past that step."""
+    """A run that ended with a NaN or an exception must continue after that step."""
     if case.moment.non_finite or case.moment.raised:
-        yield {"kind": "gets_past", "step": case.moment.step, "how": "the step at which this run broke"}
+        yield {"kind": "gets_past", "step": case.moment.step, "how": "this run broke at that step"}
 
 
 def _after(case: Case) -> Iterator[Expectation]:
-    """After a NaN: that the loss is not merely finite.
+    """After a NaN, the loss must be normal, not merely finite.
 
-    At the step itself nothing is known of how large it should be: where the log of zero was, a repaired run has the
-    largest loss of all.
+    At the step itself the right size is unknown: after fixing a log of zero, a fixed run has its largest loss there.
     """
     loss, last = case.signals.maybe("loss"), until(case)
     early = np.empty(0) if loss is None else loss.values[loss.steps < case.clean_until]
     if len(early) < _ENOUGH or last - case.moment.step < _ENOUGH:
         return
-    how = f"the highest loss before step {case.clean_until}; a repair may move the level, so nothing stricter"
+    how = f"the highest loss before step {case.clean_until}; a fix may change the usual level"
     window = {"first": case.moment.step + 1, "last": last}
     yield {"kind": "median_at_most", "series": "loss", **window, "limit": float(np.max(early)), "how": how}
 
@@ -103,8 +106,8 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     at = case.moment
     if not _about_level(case) or numbers.peak is None or numbers.spike_limit is None:
         return
-    sigmas = f"{numbers.spike_sigmas:g} deviations"
-    how = f"{sigmas} above the mean of the {WINDOW} losses before step {at.began} (the rule of D2.1)"
+    sigmas = f"{numbers.spike_sigmas:g} standard deviations"
+    how = f"{sigmas} above the mean of the {WINDOW} losses before step {at.began}, as in D2.1"
     step, value = numbers.peak
     yield {"kind": "loss_at_most", "step": step, "limit": numbers.spike_limit, "was": value, "how": how}
     if numbers.level is not None and numbers.deviation is not None:
@@ -117,13 +120,13 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
             "until": until(case),
             "of": numbers.level,
             "tolerance": tolerance,
-            "how": f"the {SPAN}-step EMA stays at or below that before step {at.began}; tolerance {_CLOSE:g}, or "
-            f"{_NOISE} deviations of such an average",
+            "how": f"the {SPAN}-step EMA must not exceed its value before step {at.began}; tolerance {_CLOSE:g}, or "
+            f"{_NOISE} standard deviations of the EMA if that is larger",
         }
 
 
 def _about_level(case: Case) -> bool:
-    """Whether the loss before is one to come back to; configuration may have made it wrong from the start."""
+    """Whether the loss before is a level to return to; a wrong config may have made it bad from the start."""
     code = case.moment.code
     return case.moment.spike is not None or not code or code.startswith("D")
 
@@ -139,30 +142,30 @@ def _gradient(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     yield {"kind": "max_in_window", "series": "grad_norm", **window, "limit": limit, "was": was, "how": how}
     clip, new = numbers.clip, lower_than(norms.values, numbers.clip)
     if new is not None and case.signals.has("grad_norm_applied"):
-        how = "the new clip threshold; asked only of a run whose threshold was lowered"
+        how = "the new clip threshold; checked only if the new run lowers the threshold"
         lowered = {"kind": "max_in_window", "series": "grad_norm_applied", **window, "limit": new, "was": clip}
         yield {**lowered, "when_clip_at_most": new, "how": how}
 
 
 def _walk(case: Case) -> Iterator[Expectation]:
-    """The questions that found something about this incident must not find it again."""
+    """The questions with a finding about this incident must not find it again."""
     for asked in case.report.walk.path:
-        if asked.question.code.startswith(REPLAYED):  # found by a replay of this very incident: no other run has it
+        if asked.question.code.startswith(REPLAYED):  # found by a replay of this incident: no other run has it
             continue
         telling = asked.answer.kind == FAULT or (asked.answer.kind == NOTE and asked.question.code == "D2.3")
         if telling and asked.answer.outcome not in _UNCERTAIN and (asked.answer.kind == FAULT or case.concerns(asked)):
-            how = f"the walk answered {asked.answer.kind} ({asked.answer.outcome}) here"
+            how = f"`steadyrun check` answers {asked.answer.kind} ({asked.answer.outcome}) for this run"
             yield {"kind": "question_passes", "code": asked.question.code, "was": asked.answer.outcome, "how": how}
     if case.moment.non_finite:
         yield {
             "kind": "question_passes",
             "code": "D1.1",
             "was": "non-finite",
-            "how": "nothing recorded may be non-finite",
+            "how": "no recorded value may be NaN or infinite",
         }
 
 
-# One expectation of a post-mortem against one run, by its kind.
+# Checking one expectation in one run, by its kind.
 
 
 HOLDS, FAILS, CANNOT, SKIPPED = "pass", "fail", "cannot-tell", "skipped"
@@ -170,7 +173,7 @@ HOLDS, FAILS, CANNOT, SKIPPED = "pass", "fail", "cannot-tell", "skipped"
 
 @dataclass(frozen=True)
 class Checked:
-    """One expectation and what the new run shows."""
+    """One expectation and its result in the new run."""
 
     kind: str
     expectation: str
@@ -181,14 +184,14 @@ class Checked:
 
 
 def hold(expected: Mapping[str, Any], signals: Signals, report: Report) -> Checked:
-    """One expectation against a run."""
+    """Check one expectation in a run."""
     kind = text(expected, "kind")
     return KINDS[kind].hold(expected, signals, report)
 
 
 def _num(expected: Mapping[str, Any], name: str) -> float:
     value = to_number(expected.get(name))
-    assert value is not None  # checked when it was read
+    assert value is not None  # validated when it was read
     return value
 
 
@@ -214,7 +217,7 @@ def _check_finite(expected: Mapping[str, Any], signals: Signals, _report: Report
 
 def _gets_past(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
     step = int(_num(expected, "step"))
-    words = f"gets past step {step} with a finite loss"
+    words = f"the run continues after step {step} with a finite loss"
     series = _series(signals, "loss")
     if series is None or not len(series):
         return Checked("gets_past", words, "finite", "", CANNOT, "the new run has no series loss")
@@ -299,24 +302,26 @@ def _question(expected: Mapping[str, Any], signals: Signals, report: Report) -> 
     if answer.kind == CANNOT_TELL or (answer.kind == NOT_APPLICABLE and answer.missing):
         return Checked("question_passes", words, limit, "cannot tell", CANNOT, answer.message)
     if answer.kind == NOT_APPLICABLE:
-        why = f"it cannot arise in the new run: {answer.message}"
-        return Checked("question_passes", words, limit, "does not arise", HOLDS, why)
+        why = f"it does not apply to the new run: {answer.message}"
+        return Checked("question_passes", words, limit, "not applicable", HOLDS, why)
     bad = answer.kind == FAULT or answer.outcome == was
     return Checked("question_passes", words, limit, answer.outcome, FAILS if bad else HOLDS)
 
 
 def _unasked(code: str, words: str, limit: str, signals: Signals) -> Checked:
-    """A question that the walk does not ask: only a replay finds its fault, or preflight before the run."""
+    """A question that check does not ask: only a replay or preflight finds its fault."""
     broke = signals.first_nonfinite is not None or bool(signals.about("failure"))
     if code.startswith(REPLAYED) and not broke:
-        why = "it cannot arise in the new run: nothing is non-finite and nothing raised, so there is nothing to replay"
-        return Checked("question_passes", words, limit, "does not arise", HOLDS, why)
-    why = "replay the new run to know" if code.startswith(REPLAYED) else "it was not asked of the new run"
+        why = (
+            "it does not apply to the new run: nothing is non-finite and nothing raised, so there is nothing to replay"
+        )
+        return Checked("question_passes", words, limit, "not applicable", HOLDS, why)
+    why = "replay the new run to check it" if code.startswith(REPLAYED) else "it was not checked in the new run"
     return Checked("question_passes", words, limit, "cannot tell", CANNOT, why)
 
 
 def _skipped(signals: Signals) -> Any:
-    """The steps that a loss scaler skipped: what is not finite there is ordinary."""
+    """The steps that a loss scaler skipped: non-finite values are normal there."""
     if not signals.has("skipped"):
         return np.empty(0, np.int64)
     skipped = signals.raw("skipped")
@@ -324,7 +329,7 @@ def _skipped(signals: Signals) -> Any:
 
 
 def _taken(signals: Signals, series: Series, first: float, last: float) -> Floats:
-    """The values between two steps, those of skipped steps left out."""
+    """The values between two steps, without skipped steps."""
     keep = (series.steps >= first) & (series.steps <= last) & ~np.isin(series.steps, _skipped(signals))
     return series.values[keep]
 
@@ -339,14 +344,14 @@ def _was(expected: Mapping[str, Any]) -> str:
 
 
 def _clipped_at(signals: Signals, limit: float) -> bool:
-    """Whether a run clips at this threshold or below: as recorded, or else as declared."""
+    """Whether a run clips at this threshold or below, as recorded or else as declared."""
     recorded = signals.maybe("clip_threshold")
     clip = float(recorded.values[-1]) if recorded is not None else signals.declared("clip")
     return clip is not None and clip <= limit * (1 + 1e-6)
 
 
 def _long_enough(kind: str, words: str, limit: str, measured: str, series: Series, last: float) -> Checked:
-    """It holds, if the new run went far enough to say so."""
+    """Pass, if the new run is long enough to decide."""
     end = int(series.steps[-1]) if len(series) else -1
     if end < last:
         return Checked(kind, words, limit, measured, CANNOT, f"the new run ends at step {end}, before step {last:.0f}")
@@ -355,7 +360,7 @@ def _long_enough(kind: str, words: str, limit: str, measured: str, series: Serie
 
 @dataclass(frozen=True)
 class _Kind:
-    """What an expectation of one kind must hold, and how it is checked."""
+    """The fields of one kind of expectation, and how to check it."""
 
     hold: Callable[[Mapping[str, Any], Signals, Report], Checked]
     numbers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The numbers of an incident, each measured once: the symptoms, the evidence and the limits all take them from here."""
+"""The numbers of an incident, each measured once for the symptoms, the evidence and the limits."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from steadyrun.signals.run_signals import Points
 from steadyrun.text import shown
 
 _LEAD = 11  # steps before the incident in which a jump of the learning rate counts
-RECENT = 16  # steps: how far back a batch may be repeated, as D2.3 has it
-_FEW = 5  # values of a series before the incident, of which its usual level is made at least
-_SETTLED = 5  # losses of which the recovery is the mean
+RECENT = 16  # steps back within which a batch may repeat, as in D2.3
+_FEW = 5  # least number of values for the usual level of a series
+_SETTLED = 5  # losses whose mean is the recovery loss
 
 
 @dataclass(frozen=True)
 class Rise:
-    """The largest rise of the learning rate around the incident, and what the declared schedule says there."""
+    """The largest rise of the learning rate around the incident, and the declared rate there."""
 
     step: int
     before: float
     after: float
-    share: float  # of the run's peak
+    share: float  # fraction of the run's peak
     declared: float | None
 
 
 class Numbers:
-    """What can be measured of a case; None where it was not recorded."""
+    """The numbers of a case; None if not recorded."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -43,13 +43,13 @@ class Numbers:
 
     @cached_property
     def level(self) -> float | None:
-        """The loss before: the 50-step EMA just before trouble began."""
+        """The normal loss: the 50-step EMA just before the incident began."""
         loss = self._run.maybe("loss")
         return None if loss is None else spikes.ema_before(loss, self._at.began, SPAN)
 
     @cached_property
     def deviation(self) -> float | None:
-        """The deviation of the 100 losses before trouble began."""
+        """The standard deviation of the 100 losses before the incident began."""
         loss = self._run.maybe("loss")
         early = np.empty(0) if loss is None else spikes.before(loss, self._at.began, WINDOW)
         return float(np.std(early)) if len(early) > 1 else None
@@ -61,7 +61,7 @@ class Numbers:
 
     @cached_property
     def spike_limit(self) -> float | None:
-        """The loss above which D2.1 calls it a spike: 3 deviations above the mean of the 100 losses before."""
+        """The loss above which D2.1 calls it a spike: 3 σ above the mean of the 100 losses before."""
         spike, loss, sigmas = self._at.spike, self._run.maybe("loss"), self.spike_sigmas
         if spike is not None:
             return spike.level + sigmas * spike.deviation
@@ -70,7 +70,7 @@ class Numbers:
 
     @cached_property
     def peak(self) -> tuple[int, float] | None:
-        """The highest finite loss from the beginning of trouble to its end, at most 50 steps later."""
+        """The highest finite loss during the incident, at most 50 steps after it began."""
         if self._at.spike is not None:
             return self._at.spike.peak_step, self._at.spike.value
         loss = self._run.maybe("loss")
@@ -89,7 +89,7 @@ class Numbers:
 
     @cached_property
     def recovery(self) -> tuple[int, float] | None:
-        """The mean of five losses 50 steps after the peak, or at the end of a shorter record; NaN where it is NaN."""
+        """The mean of five losses 50 steps after the peak, or at the end of a shorter recording; NaN if one is NaN."""
         if not self._run.has("loss") or (self.peak is None and not self._at.non_finite):
             return None
         series = self._run.raw("loss")
@@ -101,7 +101,7 @@ class Numbers:
 
     @cached_property
     def gradient(self) -> tuple[int, float] | None:
-        """The largest gradient norm from the beginning of trouble to its peak; at the step where it is not finite."""
+        """The largest gradient norm from the start of the incident to its peak, or the first non-finite one."""
         if not self._run.has("grad_norm"):
             return None
         series = self._run.raw("grad_norm")
@@ -114,7 +114,7 @@ class Numbers:
 
     @cached_property
     def gradients_before(self) -> Points | None:
-        """The last 100 gradient norms before trouble began."""
+        """The last 100 gradient norms before the incident began."""
         norms = self._run.maybe("grad_norm")
         if norms is None:
             return None
@@ -123,12 +123,12 @@ class Numbers:
 
     @cached_property
     def gradient_level(self) -> float | None:
-        """The mean of those."""
+        """The mean of the gradient norms before the incident."""
         return None if self.gradients_before is None else float(np.mean(self.gradients_before.values))
 
     @cached_property
     def gradient_times(self) -> float | None:
-        """The gradient norm there over its mean before."""
+        """The gradient norm at the incident relative to its mean before."""
         if self.gradient is None or not self.gradient_level:
             return None
         return self.gradient[1] / self.gradient_level
@@ -147,7 +147,7 @@ class Numbers:
 
     @cached_property
     def rise(self) -> Rise | None:
-        """Where the learning rate rises most, from ten steps before trouble to its peak."""
+        """The largest rise of the learning rate, from ten steps before the incident to its peak."""
         try:
             schedule = known_rates(self._run, self._case.report.walk.limits)
         except MissingSignal:
@@ -170,12 +170,12 @@ class Numbers:
         return self.recorded("clip_threshold", self._at.began) or self._run.declared("clip")
 
     def recorded(self, name: str, step: int) -> float | None:
-        """What a series has at exactly this step."""
+        """The value of a series at exactly this step."""
         return spikes.value_at(self._run.raw(name), step) if self._run.has(name) else None
 
     @cached_property
     def repeats(self) -> tuple[int, ...] | None:
-        """Steps around the incident that have its batch, too; None where it or its neighbours are not hashed."""
+        """Steps around the incident with the same batch; None if it or its neighbours have no hash."""
         mine = self.recorded("batch_hash", self._at.step)
         if mine is None:
             return None
@@ -186,9 +186,9 @@ class Numbers:
         return tuple(int(step) for step in steps[known & (hashes == mine)]) if np.any(known) else None
 
     def largest(self, pattern: str) -> tuple[str, float, float, bool] | None:
-        """Of a family such as `activation/*` the member that stands out most at the incident.
+        """The most unusual member of a family such as `activation/*` at the incident.
 
-        Its name, its value there, its mean before, and whether it is from the replay, which measures every step.
+        Its name, its value, its mean before, and whether it comes from the replay, which measures every step.
         """
         for run, replayed in ((self._case.replayed, True), (self._run, False)):
             family = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
@@ -207,7 +207,7 @@ def _times(now: float, usual: float) -> float:
 
 
 def against(now: float, usual: float) -> str:
-    """A value beside its mean before, in words."""
+    """A value with its normal level, in words."""
     if not np.isfinite(now) or not usual:
-        return f"{shown(now)}, its mean before {shown(usual)}"
-    return f"{shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"
+        return f"{shown(now)}, normally {shown(usual)}"
+    return f"{shown(now)}, normally {shown(usual)} ({shown(now / usual)} times as large)"

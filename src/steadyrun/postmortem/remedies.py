@@ -1,4 +1,4 @@
-"""Section 5's material: changes in the form in which they are made, with the numbers they are taken from."""
+"""Section 5: changes as lines of code or config, with the numbers they are based on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from steadyrun.postmortem.measurements import Numbers
 from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.curves import Floats
 from steadyrun.store.incident_files import to_step
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
 _RARELY = 90  # percentile of the norms before the incident
-_SAFER = 3.0  # by how much a learning rate is lowered first: 3 to 10 times
+_SAFER = 3.0  # first factor by which to lower a learning rate: 3 to 10 times
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """One change. `change` is a line of configuration or code; `purpose` says what it is for."""
+    """One change. `change` is a line of config or code; `purpose` says what it is for."""
 
     purpose: str
     text: str
@@ -35,24 +35,24 @@ class Remedy:
 def lower_than(norms: Floats, clip: float | None) -> float | None:
     """The threshold that the norms before the incident rarely exceed.
 
-    None where it would not be lower than the one in force: then clipping is not what is missing.
+    None if it would not be lower than the current one: then clipping does not help.
     """
     threshold = suggested_clip(norms, _RARELY / 100)
     return threshold if np.isfinite(threshold) and (clip is None or threshold < clip) else None
 
 
 def can_help(case: Case, group: str) -> bool:
-    """Whether a change of this group is worth advising: an experiment that tried it did not leave the incident."""
+    """Whether to recommend a change of this group: no experiment shows that it does not help."""
     record = case.proofs.experiments
     tried = [] if record is None else [row.gone for row in record.rows if row.group == group and row.gone is not None]
     return not tried or any(tried)
 
 
 def lower_clip(case: Case, numbers: Numbers) -> list[Remedy]:
-    """A lower clip threshold, where it can help and the run's own norms leave room for one.
+    """A lower clip threshold, if it can help and the run's own norms allow one.
 
-    A threshold bounds a finite gradient. It does nothing about a NaN, an exception, or a loss that is bad before any
-    update; whether it keeps numbers from growing until they are infinite, only an experiment can tell.
+    A threshold bounds a finite gradient. It cannot prevent a NaN, an exception, or a loss that is bad before any
+    update; only an experiment can show whether it keeps values from growing to infinity.
     """
     norms, clip = numbers.gradients_before, numbers.clip
     if case.moment.non_finite or case.moment.raised or not can_help(case, "clip"):
@@ -62,51 +62,54 @@ def lower_clip(case: Case, numbers: Numbers) -> list[Remedy]:
         return []
     old = "none" if clip is None else shown(clip)
     why = (
-        f"{_RARELY}% of the last {len(norms)} gradient norms before the incident are below {shown(new)}"
-        f"{'' if numbers.gradient is None else f', at the incident it was {shown(numbers.gradient[1])}'}"
+        f"{_RARELY}% of the {len(norms)} gradient norms before the incident are below {shown(new)}"
+        f"{'' if numbers.gradient is None else f'; at the incident it was {shown(numbers.gradient[1])}'}"
     )
-    return [Remedy(CONTAINMENT, "Cap what one batch can do to the weights.", f"clip: {old} -> {shown(new)}", why)]
+    return [Remedy(CONTAINMENT, "Limit what one batch can do to the weights.", f"clip: {old} -> {shown(new)}", why)]
 
 
 def tried_clip(case: Case, numbers: Numbers) -> list[Remedy]:
-    """A clip threshold with which an experiment was free of the incident."""
+    """A clip threshold that removed the incident in an experiment."""
     record = case.proofs.experiments
     rows = [] if record is None else record.removed("clip")
     old = "none" if numbers.clip is None else shown(numbers.clip)
-    said = "Cap what one batch can do to the weights."
-    return [Remedy(CONTAINMENT, said, f"clip: {old} -> as in the experiment", f"{row.words}: gone") for row in rows[:1]]
+    said = "Limit what one batch can do to the weights."
+    return [
+        Remedy(CONTAINMENT, said, f"clip: {old} -> as in the experiment", f"with {row.words} the incident is gone")
+        for row in rows[:1]
+    ]
 
 
 def back_to_checkpoint(case: Case, numbers: Numbers, known: bool = False) -> Remedy:
-    """The most recent checkpoint from before the trouble; without one, a restart.
+    """The latest checkpoint before the incident; without one, a restart.
 
-    Where the cause is not known, and no experiment spoke against it, the restart has a smaller learning rate.
+    If the cause is unknown and no experiment speaks against it, the restart uses a smaller learning rate.
     """
     clean = _checkpoint(case)
     if clean is not None:
         step, path = clean
-        why = f"taken before step {step}; the trouble began at step {case.clean_until}"
+        why = f"saved before step {step}; the incident began at step {case.clean_until}"
         return Remedy(
             RECOVERY,
-            "Go back to the most recent checkpoint that is clean; what came later is lost.",
+            "Resume from the latest good checkpoint; later steps are lost.",
             f"resume from: {path}",
             why,
         )
-    said = "Restart from the beginning: no clean checkpoint was kept."
+    said = "Restart from step 0: there is no good checkpoint."
     if known or not can_help(case, "learning-rate"):
-        return Remedy(RECOVERY, said, "train again from step 0, with the change", "what was saved later is not clean")
+        return Remedy(RECOVERY, said, "train again from step 0, with the change", "every later checkpoint is affected")
     return smaller_rate(case, numbers, said)
 
 
 def smaller_rate(case: Case, numbers: Numbers, text: str, by: float = _SAFER) -> Remedy:
-    """The peak of the learning rate divided by 3, or by as much as helped."""
+    """The peak learning rate divided by 3, or by the factor that helped."""
     rate = case.signals.declared("lr_max") or numbers.rate
     change = f"lr_max: {shown(rate)} -> {shown(rate / by)}" if rate else f"lr_max: divide by {by:g}"
-    return Remedy(CONTAINMENT, text, change, f"a rate {_SAFER:g} to 10 times lower is the first thing to try")
+    return Remedy(CONTAINMENT, text, change, f"a learning rate {_SAFER:g} to 10 times lower is the first change to try")
 
 
 def _checkpoint(case: Case) -> tuple[int, str] | None:
-    """Of what the run saved and what was captured, the latest from before the trouble; its step and its place."""
+    """The latest saved or captured checkpoint before the incident: its step and its path."""
     began = case.clean_until
     saved = [event for event in case.signals.events("checkpoint") if event.step is not None and event.step < began]
     checkpoints = [
@@ -120,10 +123,10 @@ def _checkpoint(case: Case) -> tuple[int, str] | None:
 
 
 def regular_clip(numbers: Numbers) -> str:
-    """Why the clip threshold is left alone, where it is."""
+    """Why the clip threshold stays, if it does."""
     norms, clip = numbers.gradients_before, numbers.clip
     if norms is None or clip is None or lower_than(norms.values, clip) is not None:
         return ""
-    share = float(np.mean(norms.values > clip))
-    cut = f"it cut {share:.0%} of the {len(norms)} steps before, and the incident's step no less"
+    fraction = float(np.mean(norms.values > clip))
+    cut = f"it already clipped {percent(fraction)} of the {len(norms)} steps before the incident"
     return f"The clip threshold {shown(clip)} stays: {cut}."

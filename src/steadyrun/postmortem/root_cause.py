@@ -1,4 +1,4 @@
-"""Section 4: the root cause in one sentence, if experiments, the hunt, a trial or a fault of the walk carry it."""
+"""Section 4: the root cause in one sentence, if experiments, a replay, a trial or a fault prove it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _ARTICLES = (
     "All ",
     "None ",
 )
+_NAMES = {BY_EXPERIMENTS: "Experiments", BY_REPLAY: "Replay", BY_TRIAL: "Trial", BY_WALK: "Check"}
 _ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_TRIAL, BY_WALK)
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """`known` only where something carries it; otherwise `would_decide` says what to do."""
+    """The root cause, `known` only if it is proved; otherwise `would_decide` lists what to do."""
 
     known: bool
     sentence: str
@@ -51,7 +52,7 @@ class RootCause:
 
 
 def decide(look: Grounds, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothesis | None]:
-    """The root cause, and the hypothesis that it is; None where it is not known."""
+    """The root cause and its hypothesis; None if it is unknown."""
     proved = [hypothesis for hypothesis in ranked if hypothesis.standing == PROVED and not hypothesis.cause.mechanism]
     record = look.case.proofs.experiments
     best = sorted(proved, key=lambda hypothesis: _ORDER.index(carried_by(hypothesis)))
@@ -81,12 +82,12 @@ def carried_by(hypothesis: Hypothesis) -> str:
 
 
 def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
-    """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
+    """The cause; where in the program it appeared, if the replay found that; the result of the experiments."""
     parts = [first.cause.sentence(look).strip()]
-    struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
+    struck = [] if look.case.moment.raised else rest  # a step that raises again does not locate it
     struck_here = next((hypothesis for hypothesis in struck if carried_by(hypothesis) == BY_REPLAY), None)
     if struck_here is not None:
-        parts.append(f"It struck here: {struck_here.cause.sentence(look).strip()}")
+        parts.append(f"It appeared here: {struck_here.cause.sentence(look).strip()}")
     record = look.case.proofs.experiments
     if record is not None and record.why:
         parts.append(f"By experiment ({record.verdict}): {record.why}")
@@ -97,7 +98,7 @@ def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> s
 
 
 def one_sentence(text: str) -> str:
-    """Several sentences as one, so that the root cause is a single one."""
+    """Join several sentences into one."""
     parts = [part.strip() for part in re.split(r"\.\s+(?=[A-Z])", text.strip()) if part.strip()]
     lowered = [part[0].lower() + part[1:] if part.startswith(_ARTICLES) else part for part in parts[1:]]
     return "; ".join([*parts[:1], *lowered]).removesuffix(".") + "."
@@ -107,28 +108,31 @@ def _undecided(look: Grounds, proved: Sequence[Hypothesis]) -> RootCause:
     record = look.case.proofs.experiments
     assert record is not None
     if record.interaction:
-        said = f"Not known yet: no single factor explains it. {record.interaction}"
+        said = f"Not known yet: no single change explains it. {record.interaction[:1].upper()}{record.interaction[1:]}"
     else:
-        said = f"Not known yet: the experiments end with {record.verdict!r}. {record.why}".rstrip()
+        why = f" {record.why[:1].upper()}{record.why[1:]}" if record.why else ""
+        said = f"Not known yet: the verdict of the experiments is {record.verdict!r}.{why}"
     standing = [hypothesis.cause.sentence(look).strip() for hypothesis in proved]
-    also = f" What is proved all the same: {' '.join(standing)}" if standing else ""
+    also = f" Proved nevertheless: {' '.join(standing)}" if standing else ""
     return RootCause(False, f"{said}{also}", would_decide=tuple(_would_decide(look.case)))
 
 
 def _contradiction(look: Grounds, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
     by = carried_by(first)
-    mine = f"the {by} {'say' if by == BY_EXPERIMENTS else 'says'}: {first.cause.sentence(look).strip()}"
+    mine = f"{_NAMES[by]}: {first.cause.sentence(look).strip()}"
     theirs = " ".join(hypothesis.cause.sentence(look).strip() for hypothesis in others)
-    said = f"Not known yet: two proofs name different causes; {mine} The walk says: {theirs}"
-    return RootCause(False, said, would_decide=("mend one of the two and run again with the same seed: section 6",))
+    said = f"Not known yet: two proofs name different causes. {mine} Check: {theirs}"
+    return RootCause(
+        False, said, would_decide=("fix one of the two, run again with the same seed, and check section 6",)
+    )
 
 
 def _unknown(look: Grounds, ranked: Sequence[Hypothesis]) -> RootCause:
     likely = ranked[0].title if ranked and ranked[0].weight > 0 else ""
-    suspect = f" The likeliest is H1 ({likely[:1].lower()}{likely[1:]}), which nothing proves." if likely else ""
+    suspect = f" The most likely cause is H1 ({likely[:1].lower()}{likely[1:]}), which is not proved." if likely else ""
     certain = look.case.report.headline
-    known = f" What is certain: {certain.question.code}, {certain.answer.message}" if certain is not None else ""
-    said = f"Not known yet: nothing that was recorded or replayed proves a cause.{suspect}{known}"
+    known = f" Certain: {certain.question.code}, {certain.answer.message}" if certain is not None else ""
+    said = f"Not known yet: neither the recording nor a replay proves a cause.{suspect}{known}"
     return RootCause(False, said, would_decide=tuple(_would_decide(look.case)))
 
 
@@ -138,21 +142,21 @@ def _would_decide(case: Case) -> Iterator[str]:
         yield f"the trial is undecided: {case.trial.would_decide}"
     elif case.trial is None and not proofs.incident and case.moment.kind in (CHOSEN, OF_A_FAULT):
         command = whole_trial(str(case.run), case.report.factory)
-        yield f"if the run learns badly from the first step on, try one change at a time: `steadyrun {command}`"
+        yield f"if the run learns badly from the first step, test one change at a time: `steadyrun {command}`"
     if proofs.folder is None:
-        yield "capture such moments (give run.watch the loss function, run.step its batch) and `steadyrun replay` them"
+        yield "capture incidents (give run.watch the loss_fn, run.step its batch) and replay them: `steadyrun replay`"
     elif missing := text(proofs.incident, "missing"):
-        yield f"this moment cannot be executed again: {missing}"
+        yield f"this incident cannot be replayed: {missing}"
     elif not proofs.proof:
-        yield f"execute it again: `steadyrun replay {run} --step {case.moment.step}`"
+        yield f"replay it: `steadyrun replay {run} --step {case.moment.step}`"
     elif not proofs.reproduced:
-        yield "make the program repeatable (section 3 says what differs), then replay again"
+        yield "make the program reproducible (section 3 lists the differences), then replay again"
     elif proofs.experiments is None:
-        yield f"change one factor at a time: `steadyrun replay {run} --step {case.moment.step}`"
+        yield f"run the experiments: `steadyrun replay {run} --step {case.moment.step}`"
     else:
-        yield "vary what the experiments left out, or train again from the checkpoint with one change at a time"
+        yield "test what the experiments left out, or train again from the checkpoint with one change at a time"
     if case.has_tokens and "unusual_tokens" not in proofs.batch:
-        yield "give run.watch the tokenizer: then the batch is kept as text with its unusual tokens"
+        yield "give run.watch the tokenizer, so that the batch is captured as text with its unusual tokens"
     for name in ("grad_norm", "lr/*"):
         if not case.signals.matching(name):
             yield f"record {name}: {HOW_TO_RECORD[name]}"

@@ -1,8 +1,8 @@
-"""Job: the probes of preflight by their codes, in the order in which they are tried: the data, the loaders, the loss
-    and the model, the parameters, the step, learning. P codes are of causes that no record shows.
-May import: trees and below, program, probes; torch when a probe is tried.
+"""Job: the probes of preflight by their codes, in the order they run: data, loaders, loss and model, parameters, the
+    step, learning. P codes name causes that no recorded run shows.
+May import: trees and below, program, probes; torch when a probe runs.
 Entry point: `PROBES`, `runner.tried`; users call `report/preflight.py`.
-Output: a `Walk` over live objects, which are put back bit for bit.
+Output: a `Walk` over live objects, which are restored bit for bit.
 """
 
 from steadyrun.preflight import (
@@ -102,7 +102,7 @@ _MODULES = (
     p6_5_learning_rate,
 )
 _DEEP: tuple[object, ...] = (p6_1_overfit, c7_1_clipping, c7_4_epsilon, p6_5_learning_rate)
-# Asked with `deep=True` alone: they train.
+# Only with `deep=True`: they train.
 
 PROBES: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}
 DEEP: frozenset[str] = frozenset(module.QUESTION.code for module in _MODULES if module in _DEEP)

@@ -22,26 +22,30 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if made.first.closure or made.second.closure:
         raise NotApplicable("the optimizer calls backward itself")
     if not made.first.stepped or not made.second.stepped:
-        raise NotApplicable("no optimizer steps on every call: gradients are kept on purpose, or a step was skipped")
+        raise NotApplicable(
+            "no optimizer steps on every call: the program accumulates gradients, or a step was skipped"
+        )
     measured = {"left": float(len(made.left)), "carried": float(len(made.carried))}
     if made.carried:
         lost = names_of(bench, made.carried)
         return Finding(
             "not-cleared",
-            f"the gradient of the first step is still in that of the second, in "
+            f"The second step's gradient still contains the first step's in "
             f"{counted(len(made.carried), 'parameter')}: {listed(lost)}.",
             measured,
         )
     if made.left:
         return Finding(
-            "pass", f"{len(made.left)} gradients stay after a step, and are cleared before the next.", measured
+            "pass",
+            f"Gradients of {counted(len(made.left), 'parameter')} remain after a step and are cleared before the next.",
+            measured,
         )
-    return Finding("pass", "a step leaves no gradients behind.", measured)
+    return Finding("pass", "A step leaves no gradients behind.", measured)
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is the gradient of one step gone when the next one's backward begins?",
+    asks="Are the gradients of one step cleared before the next backward?",
     needs=("train_step", "optimizer", "batches"),
     outcomes=(
         same(RECORDED, "pass"),

@@ -1,4 +1,4 @@
-"""A1.2, before training: are the gradients there when the optimizer steps?"""
+"""A1.2, before training: do gradients exist when the optimizer steps?"""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         lost = names_of(bench, erased)
         return Finding(
             "erased",
-            f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(lost)}.",
+            f"{counted(len(erased), 'parameter')} had a gradient after backward and none at the step: {listed(lost)}.",
             {"erased": float(len(erased))},
         )
     if first.closure:
         raise NotApplicable("the optimizer calls backward itself")
     if not first.stepped:
-        raise NotApplicable("no optimizer steps on the first call: gradients are kept on purpose, or it was skipped")
-    return Finding("pass", "the gradients that backward made are there when the optimizer steps.")
+        raise NotApplicable(
+            "no optimizer steps on the first call: the program accumulates gradients, or the step was skipped"
+        )
+    return Finding("pass", "The optimizer steps with the gradients that backward computed.")
 
 
 def _erased(trace: StepTrace) -> list[int]:
-    """What got a gradient and had none at the step, where that is so for everything the optimizer holds."""
+    """Parameters that lost their gradient before the step, if every parameter of that optimizer did."""
     from steadyrun.preflight.step_trace import STEP, any_number
 
     for event in trace.events:
@@ -50,7 +52,7 @@ def _erased(trace: StepTrace) -> list[int]:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are the gradients that backward made still there when the program's step calls the optimizer?",
+    asks="Do the gradients from backward still exist when the optimizer steps?",
     needs=("train_step", "optimizer", "batches"),
     outcomes=(same(RECORDED, "pass"), same(RECORDED, "erased", ("C4", "S", "P6"))),
     find=find,

@@ -1,4 +1,4 @@
-"""A1.3, before training: is the gradient clipped before the step and after it is unscaled?"""
+"""A1.3, before training: is the gradient clipped after unscaling and before the step?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.preflight.step_trace import StepEvent, StepTrace
 
-_ONLY_MEASURED = 1e5  # a threshold this high is there to read the norm
+_ONLY_MEASURED = 1e5  # a threshold this high only reads the norm
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -34,14 +34,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     call = clips[-1].clip
     assert call is not None
     measured = {"max_norm": call.max_norm, "norm": float(call.total_norm)}
-    facts = f"clipped to {call.max_norm:g} before the step; the norm was {shown(measured['norm'])}"
+    facts = f"The gradient norm was {shown(measured['norm'])}, clipped to {call.max_norm:g} before the step"
     if declared is not None and abs(call.max_norm - declared) > limit["same"] * declared:
-        return Finding("other-threshold", f"{facts}; config declares a clip of {declared:g}.", measured)
+        return Finding("other-threshold", f"{facts}. The config declares {declared:g}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _misplaced(trace: StepTrace, clip: StepEvent) -> Finding | None:
-    """A clip that comes after its optimizer's step, before any gradient, or before gradients are unscaled."""
+    """A clip after its optimizer's step, before backward, or before gradients are unscaled."""
     from steadyrun.preflight.step_trace import BACKWARD, CLIP, STEP, UNSCALE
 
     assert clip.clip is not None
@@ -53,43 +53,41 @@ def _misplaced(trace: StepTrace, clip: StepEvent) -> Finding | None:
     stepped = [event for event in mine if event.kind == STEP]
     coming = any(event.kind in {STEP, UNSCALE} and event.members & clip.members for event in after)
     if stepped and not coming and not any(event.kind == CLIP for event in mine):
-        return Finding("after-step", f"{facts} comes after optimizer.step(): it limits nothing.", measured)
+        return Finding("after-step", f"{facts} runs after optimizer.step() and limits nothing.", measured)
     if (
         coming
         and not any(event.kind == BACKWARD for event in before)
         and any(event.kind == BACKWARD for event in after)
     ):
-        return Finding("before-backward", f"{facts} comes before backward: it sees no gradient of this step.", measured)
+        return Finding("before-backward", f"{facts} runs before backward, without a gradient of this step.", measured)
     unscaled = any(event.kind == UNSCALE for event in mine)
     later = any(event.kind == UNSCALE and event.members & clip.members for event in after)
     if later and not unscaled:
-        message = (
-            f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
-        )
+        message = f"{facts} runs before the gradients are unscaled: the norm still includes the loss scale."
         return Finding("before-unscale", message, measured)
     return None
 
 
 def _unseen(trace: StepTrace, declared: float | None, limit: Limits) -> Finding:
-    """No clip was seen: against a declared one, the gradient at the step tells."""
+    """The finding without a call of `clip_grad_norm_`: compares the norm at the step with the declared clip."""
     from steadyrun.preflight.step_trace import STEP, dense
 
     if declared is None:
-        raise NotApplicable("no clip_grad_norm_ was seen in a step, and config declares no clip")
+        raise NotApplicable("the step does not call clip_grad_norm_, and the config declares no clip")
     gradients = [dense(gradient).float() for gradient in trace.gradients.values()]
     if not gradients:
-        raise NotApplicable("no gradient was seen at the optimizer's step")
+        raise NotApplicable("no parameter had a gradient when the optimizer stepped")
     norm = max(_norm(trace, event.members) for event in trace.events if event.kind == STEP)
     largest = max(float(gradient.abs().max()) for gradient in gradients if gradient.numel())
     measured = {"norm": norm, "declared": declared, "largest": largest}
-    facts = f"config declares a clip of {declared:g}; the gradient at the step has a norm of {shown(norm)}"
+    facts = f"The gradient norm at the step is {shown(norm)}; the config declares a clip of {declared:g}"
     if norm <= declared * (1 + limit["same"]) or largest <= declared * (1 + limit["same"]):
-        return Finding("within", f"{facts}, and no clip_grad_norm_ was seen.", measured)
-    return Finding("not-clipped", f"{facts}: nothing clips it.", measured)
+        return Finding("within", f"{facts}. The step does not call clip_grad_norm_.", measured)
+    return Finding("not-clipped", f"{facts}, and nothing clips it.", measured)
 
 
 def _norm(trace: StepTrace, members: frozenset[int]) -> float:
-    """The norm of what one optimizer stepped on."""
+    """The gradient norm over the parameters of one optimizer."""
     import torch
 
     from steadyrun.preflight.step_trace import dense
@@ -98,7 +96,7 @@ def _norm(trace: StepTrace, members: frozenset[int]) -> float:
     return float(torch.stack(norms).norm()) if norms else 0.0
 
 
-_FIX = "The order is: backward, scaler.unscale_(optimizer) where there is a scaler, clip_grad_norm_, step, zero_grad."
+_FIX = "Use this order: backward, scaler.unscale_(optimizer) with a scaler, clip_grad_norm_, step, zero_grad."
 
 QUESTION = probe_of(
     RECORDED,
@@ -109,20 +107,19 @@ QUESTION = probe_of(
             name="same",
             value=1e-3,
             unit="relative",
-            meaning="two norms that differ by less are the same",
+            meaning="two norms that differ by less are equal",
             seed="",
-            decision="a norm summed in another order differs by 1e-6; clip_grad_norm_ itself divides by the norm "
-            "plus 1e-6",
+            decision="another order of summation changes a norm by 1e-6; clip_grad_norm_ itself adds 1e-6 to the norm",
         ),
     ),
     outcomes=(
         same(RECORDED, "pass"),
-        Outcome(name="within", answer=PASS, meaning="the declared clip has nothing to do here"),
+        Outcome(name="within", answer=PASS, meaning="the gradient norm is below the declared clip"),
         same(RECORDED, "after-step", ("C3", "D2", "S")),
         Outcome(
             name="before-backward",
             answer=FAULT,
-            meaning="the clip comes too early",
+            meaning="the gradient is clipped before backward",
             fix=_FIX,
             explains=("C3", "D2", "S"),
         ),
@@ -130,14 +127,14 @@ QUESTION = probe_of(
         Outcome(
             name="not-clipped",
             answer=FAULT,
-            meaning="a clip is declared and not done",
+            meaning="the config declares a clip, and nothing clips the gradient",
             fix=_FIX,
             explains=("C3", "D2", "S"),
         ),
         Outcome(
             name="other-threshold",
             answer=NOTE,
-            meaning="the gradient is clipped at another threshold than declared",
+            meaning="the clip threshold differs from the declared value",
             fix=_FIX,
         ),
     ),

@@ -1,4 +1,4 @@
-"""A3.1, before training: do outputs and loss suit each other?"""
+"""A3.1, before training: do the model's outputs fit its loss?"""
 
 from __future__ import annotations
 

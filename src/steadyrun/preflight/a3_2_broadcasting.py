@@ -1,4 +1,4 @@
-"""A3.2, before training: are predictions and targets of one shape?"""
+"""A3.2, before training: do predictions and targets have the same shape?"""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         rows = stretched.compared[0]
         return Finding(
             "broadcast",
-            f"predictions of shape {stretched.predictions} against {rows} targets give {stretched.compared}: each "
-            f"prediction is compared with every target, {rows * rows} differences for {rows} examples.",
+            f"Predictions of shape {stretched.predictions} and {rows} targets broadcast to {stretched.compared}: the "
+            f"loss compares each prediction with every target, {rows * rows:,} pairs for {rows} examples.",
             {"compared": float(rows * rows), "examples": float(rows)},
         )
     if not graph.comparison:
-        raise NotApplicable("no loss is seen that compares numbers with numbers")
-    return Finding("pass", f"{graph.comparison} compares predictions and targets one by one.")
+        raise NotApplicable("the loss does not compare numbers with numbers")
+    return Finding("pass", f"{graph.comparison} compares each prediction with its own target.")
 
 
 def _with_fewer_rows(bench: Bench, rows: int) -> bool:
-    """Whether one example fewer is stretched over one target fewer: a side that happens to be as long is not."""
+    """Whether a batch with one row fewer also broadcasts; a dimension of the same length by accident does not."""
     from steadyrun.preflight.input_edits import fewer_rows
     from steadyrun.signals.missing import MissingSignal
 
@@ -46,7 +46,7 @@ def _with_fewer_rows(bench: Bench, rows: int) -> bool:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are predictions compared with their own targets, not each with all of them?",
+    asks="Is each prediction compared with its own target only?",
     needs=("loss_fn", "batches"),
     outcomes=(
         same(RECORDED, "pass"),

@@ -1,4 +1,4 @@
-"""A3.3, before training: are the targets the next tokens, not the same ones and not those after the next?"""
+"""A3.3, before training: are the targets the next tokens, not the same tokens and not the ones after the next?"""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     beside = [shares for pair in pairs(bench.first_pass().graph) if (shares := alignment(pair.graph)) is not None]
     if not beside:
-        raise NotApplicable("no targets lie beside token ids")
+        raise NotApplicable("no targets belong to rows of token ids")
     same, following, after = (max(float(shares[offset]) for shares in beside) for offset in range(3))
     measured = {"same": same, "next": following, "after_next": after}
     facts = (
-        f"of the targets that count {percent(same)} are the token at the same place, {percent(following)} the next, "
+        f"Of the targets in the loss, {percent(same)} are the same token as the input, {percent(following)} the next, "
         f"{percent(after)} the one after the next (limit {percent(limit['before_share'])})"
     )
     if same >= limit["before_share"] and following < limit["before_other"]:
@@ -35,17 +35,17 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _equal(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
-    """Targets equal to the inputs are the whole of an autoencoder; a model that cannot look ahead only copies."""
+    """The finding for targets equal to the inputs: right for an autoencoder, a fault if the model is causal."""
     declared = bench.config.get("causal")
     if declared is True:
-        return Finding("not-shifted", f"{facts}; the model is declared causal.", measured)
+        return Finding("not-shifted", f"{facts}. The config declares the model causal.", measured)
     if declared is None and _looks_back_only(bench):
-        return Finding("not-shifted", f"{facts}; no later token moves an earlier output.", measured)
-    return Finding("same-tokens", f"{facts}; the model may look ahead.", measured)
+        return Finding("not-shifted", f"{facts}. Later tokens do not change earlier outputs.", measured)
+    return Finding("same-tokens", f"{facts}. The model may attend to later tokens.", measured)
 
 
 def _looks_back_only(bench: Bench) -> bool:
-    """Whether later tokens change later outputs and no earlier one."""
+    """Whether later tokens change later outputs only."""
     from steadyrun.preflight.input_edits import later_tokens
     from steadyrun.preflight.token_positions import pairs
 
@@ -66,23 +66,22 @@ def _looks_back_only(bench: Bench) -> bool:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are the targets of a language model the next tokens: shifted once, not zero times, not twice?",
+    asks="Are the targets of a language model the next tokens, shifted exactly once?",
     needs=("loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="before_share",
             value=0.999,
-            unit="share of the targets",
-            meaning="that are the token at one offset",
+            unit="fraction of targets",
+            meaning="targets that equal the token at one offset",
             seed="",
-            decision="a shift is exact: programs with and without it have 100%; models that correct texts have "
-            "up to 99%",
+            decision="a real shift affects every target (100%); models that correct text reach up to 99%",
         ),
         Threshold(
             name="before_other",
             value=0.9,
-            unit="share of the targets",
-            meaning="that are the token at the right offset, too",
+            unit="fraction of targets",
+            meaning="targets that also equal the token at the right offset",
             seed="",
             decision="padding and runs of one token agree at every offset; a program that shifts once has 100% here",
         ),
@@ -92,7 +91,7 @@ QUESTION = probe_of(
         Outcome(
             name="same-tokens",
             answer=NOTE,
-            meaning="the targets are the inputs: right for an autoencoder or a masked language model",
+            meaning="the targets equal the inputs, as in an autoencoder or a masked LM",
         ),
         same(RECORDED, "not-shifted", ("C1", "C4", "S", "P3", "P6")),
         same(RECORDED, "shifted-twice", ("C4", "S", "P6")),

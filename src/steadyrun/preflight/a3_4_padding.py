@@ -1,4 +1,4 @@
-"""A3.4, before training: does padding count in the loss?"""
+"""A3.4, before training: does the loss include padding?"""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel() and _are_tokens(pair, limit)]
     if not beside:
-        raise NotApplicable("no targets are tokens of the text beside them")
+        raise NotApplicable("no targets are tokens of their input text")
     pad = bench.token("pad_id")
     if pad is None:
         share, token = max(_constant_tails(pair, limit["tail"]) for pair in beside)
         measured = {"share": share}
         if share >= limit["before_share"]:
             message = (
-                f"{percent(share)} of the targets that count are token {token} after token {token}, up to the end of "
-                f"the row (limit {percent(limit['before_share'])}); no pad_id is known."
+                f"{percent(share)} of the targets in the loss repeat token {token} up to the end of the row "
+                f"(limit {percent(limit['before_share'])}). No pad_id is known."
             )
             return Finding("constant-tails", message, measured)
         return Finding(
-            "pass", f"{percent(share)} of the targets that count are runs of one token to the end.", measured
+            "pass", f"{percent(share)} of the targets in the loss repeat one token up to the end of the row.", measured
         )
     share = max(_padding(pair, pad) for pair in beside)
     measured = {"share": share, "pad_id": float(pad)}
-    facts = f"at {percent(share)} of the targets that count, padding ({pad}) is asked to predict padding"
+    facts = f"{percent(share)} of the targets in the loss are padding predicted from padding (id {pad})"
     if share >= limit["before_share"]:
-        return Finding("supervised", f"{facts} (limit {percent(limit['before_share'])}).", measured)
+        return Finding("supervised", f"{facts}, limit {percent(limit['before_share'])}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _are_tokens(pair: Pair, limit: Limits) -> bool:
-    """Whether the targets are tokens of the same text: tags and classes have numbers of their own."""
+    """Whether the targets are tokens of the input text, not tags or classes."""
     from steadyrun.probes.targets import alignment
 
     shares = alignment(pair.graph)
@@ -51,7 +51,7 @@ def _are_tokens(pair: Pair, limit: Limits) -> bool:
 
 
 def _padding(pair: Pair, pad: int) -> float:
-    """Only runs of padding at the beginning or at the end of a row: elsewhere the same id may be a token."""
+    """The fraction of targets that are padding at the start or end of a row; elsewhere the id may be a token."""
     tokens = pair.tokens[:, : pair.targets.shape[1]]
     is_pad = (tokens == pad).int()
     outside = is_pad.flip(1).cummin(1).values.flip(1) | is_pad.cummin(1).values
@@ -60,7 +60,7 @@ def _padding(pair: Pair, pad: int) -> float:
 
 
 def _constant_tails(pair: Pair, least: float) -> tuple[float, int]:
-    """Of what counts, the share in runs of one token, at least `least` long, that go to the end of their row."""
+    """The fraction of targets in runs of one token that reach the end of the row, of at least `least` tokens."""
     tokens = pair.tokens[:, : pair.targets.shape[1]]
     last = tokens[:, -1:]
     tail = (tokens == last).int().flip(1).cummin(1).values.flip(1)
@@ -72,24 +72,23 @@ def _constant_tails(pair: Pair, least: float) -> tuple[float, int]:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is padding asked to predict padding?",
+    asks="Does the loss include padding predicted from padding?",
     needs=("pad_id", "loss_fn", "batches"),
     thresholds=(
         *same_limits(RECORDED, "tokens"),
         Threshold(
             name="before_share",
             value=0.05,
-            unit="share of the targets that count",
-            meaning="padding that predicts padding",
+            unit="fraction of targets in the loss",
+            meaning="padding predicted from padding",
             seed="",
-            decision="a program that masks padding has none; one that does not has its share of padding, mostly "
-            "20% and more",
+            decision="programs that mask padding have none; those that do not mostly have 20% and more",
         ),
         Threshold(
             name="tail",
             value=4,
             unit="tokens",
-            meaning="length of a run that looks like padding where no pad_id is known",
+            meaning="length of a run that looks like padding if no pad_id is known",
             seed="",
             decision="shorter runs of one token at the end of a row are common in text",
         ),
@@ -99,8 +98,8 @@ QUESTION = probe_of(
         Outcome(
             name="constant-tails",
             answer=NOTE,
-            meaning="rows end with runs of one token, and these count; whether it is padding is not known",
-            fix="If it is padding, set those labels to -100 and declare config={'pad_id': …}.",
+            meaning="rows end with repeated tokens that may be padding in the loss",
+            fix="If the token is padding, set those labels to -100 and declare config={'pad_id': …}.",
         ),
         same(RECORDED, "supervised", ("C1", "C4", "S")),
     ),

@@ -8,6 +8,7 @@ from steadyrun.preflight.same_cause import probe_of, same
 from steadyrun.questions.audits.a3_5_ends import QUESTION as RECORDED
 from steadyrun.questions.form import Finding, Limits, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,25 +19,29 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     graph = bench.first_pass().graph
     if not graph.labels or not graph.tokens:
-        raise NotApplicable("no targets lie beside token ids")
+        raise NotApplicable("no targets belong to rows of token ids")
     eos = bench.token("eos_id")
     if eos is None:
         how = "declare config={'eos_id': …}, or give preflight the tokenizer"
-        raise MissingSignal("eos_id", "which token ends a text is not known", how)
+        raise MissingSignal("eos_id", "the id of the end-of-text token is not known", how)
     masked, learned = _ends(bench, eos)
     measured = {"masked": float(masked), "learned": float(learned), "eos_id": float(eos)}
     if not masked and not learned:
-        raise NotApplicable(f"no text that is learned ends in this batch (eos {eos})")
+        raise NotApplicable(f"no text in this batch ends with the eos token ({eos})")
     if masked >= limit["before_ends"] and not learned:
         pad = bench.token("pad_id")
-        why = f"; padding is the same token ({pad}), and masking it masks the ends, too" if pad == eos else ""
-        message = f"{masked} texts are learned up to their end, and at none of them the end itself ({eos}) counts{why}."
+        why = f" Padding has the same id ({pad}), so masking the padding also masks the ends." if pad == eos else ""
+        message = f"{masked} texts end in this batch, and the loss includes none of their eos tokens ({eos}).{why}"
         return Finding("never-asked", message, measured)
-    return Finding("pass", f"the end of a text ({eos}) counts at {learned} of {masked + learned} ends.", measured)
+    return Finding(
+        "pass",
+        f"The loss includes the eos token ({eos}) at {learned} of {counted(masked + learned, 'text end')}.",
+        measured,
+    )
 
 
 def _ends(bench: Bench, eos: int) -> tuple[int, int]:
-    """Ends of texts whose last token counts as a target: those at which the end does not count, and does."""
+    """Ends of texts whose last token is a target: those with a masked eos token, and those with a learned one."""
     from steadyrun.preflight.token_positions import pairs
 
     beside = pairs(bench.first_pass().graph)
@@ -45,7 +50,7 @@ def _ends(bench: Bench, eos: int) -> tuple[int, int]:
 
 
 def _counted(tokens: Tensor, targets: Tensor, ignored: int, eos: int) -> tuple[int, int] | None:
-    """Only where targets are the next tokens; a target that is masked is known from the input that follows."""
+    """The two counts of one pair, if its targets are the next tokens; the next input shows a masked target."""
     width = min(targets.shape[1], tokens.shape[1] - 1)
     if width < 2:
         return None
@@ -60,18 +65,17 @@ def _counted(tokens: Tensor, targets: Tensor, ignored: int, eos: int) -> tuple[i
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Where texts end in the data, is the end a target that counts?",
+    asks="Does the loss include the token that ends a text?",
     needs=("eos_id", "loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="before_ends",
             value=3,
-            unit="ends of texts",
-            meaning="ends that do not count, while none does",
+            unit="text ends",
+            meaning="masked ends while no end is a target",
             seed="",
-            decision="a text that is cut off has no end; three that are learned to their last token and not to "
-            "their end are "
-            "no chance",
+            decision="a truncated text has no end; three texts learned up to their last token but not their end "
+            "are not chance",
         ),
     ),
     outcomes=(

@@ -1,4 +1,4 @@
-"""A3.6, before training: are the classes mixed within batches as they are over all of them?"""
+"""A3.6, before training: does each batch mix the classes as the whole data does?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if len(batches) < limit["before_batches"]:
         raise MissingSignal(
             "batches",
-            f"{len(batches)} batches with classes are too few",
+            f"preflight has {len(batches)} batches with classes, too few to judge their order",
             f"give preflight {limit['before_batches']:g} or more",
         )
     drawn = np.concatenate(batches)
@@ -35,8 +35,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
     runs = 1 + int(np.count_nonzero(np.diff(drawn)))
     measured = {"within": within, "overall": overall, "runs": float(runs), "classes": float(len(counts))}
     facts = (
-        f"the most frequent class of a batch has {percent(within)} of it on average, of all {len(batches)} batches "
-        f"{percent(overall)}"
+        f"The most frequent class makes up {percent(within)} of a batch on average and {percent(overall)} of all "
+        f"{len(batches)} batches"
     )
     if len(counts) < 2:
         raise NotApplicable(f"all {len(drawn)} labels are class {int(drawn[0])}")
@@ -44,22 +44,22 @@ def find(bench: Bench, limit: Limits) -> Finding:
     few = runs <= limit["runs"] * len(counts) and runs * limit["fewer"] <= _expected_runs(counts)
     if few and within - overall >= limit["apart"] and chance <= -limit["chance"]:
         message = (
-            f"{facts}; the {len(drawn)} labels come in {runs} runs for {len(counts)} classes: they are sorted "
-            f"(by chance: once in 10^{-chance:.0f})."
+            f"{facts}. The {len(drawn):,} labels form {runs} runs for {len(counts)} classes: sorted "
+            f"(by chance once in 10^{-chance:.0f})."
         )
         return Finding("sorted", message, measured)
     if within - overall >= limit["apart"] and _uneven(batches) >= limit["sigmas"]:
-        return Finding("uneven", f"{facts}: more than {percent(limit['apart'])} apart.", measured)
+        return Finding("uneven", f"{facts} (limit {percent(limit['apart'])} apart).", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _batches(bench: Bench) -> list[Labels]:
-    """The classes of each batch, those of ignored examples left out."""
+    """The classes of each batch, without ignored examples."""
     from steadyrun.preflight.labelled_examples import classes_of
 
     classes = classes_of(bench)
     if classes is None:
-        raise NotApplicable("the batches hold no class per example that a cross-entropy takes")
+        raise NotApplicable("the batches have no class labels for a cross-entropy")
     counted = [
         labels[labels != classes.ignored] for batch in bench.batches if (labels := classes.of(batch)) is not None
     ]
@@ -83,9 +83,9 @@ def _expected_runs(counts: Labels) -> float:
 
 
 def _uneven(batches: list[Labels]) -> float:
-    """How many standard deviations more alike the labels of a batch are than in random order.
+    """By how many σ the labels of a batch are more alike than in random order.
 
-    Alike is the share of pairs within a batch that have one class. Mean and deviation are those of shuffled labels.
+    Alike is the fraction of pairs within a batch with the same class. Mean and σ come from shuffled labels.
     """
     generator = np.random.default_rng(0)
     drawn = np.concatenate(batches)
@@ -106,57 +106,56 @@ def _alike(batches: list[Labels]) -> float:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are the classes mixed within each batch as they are over all batches?",
+    asks="Does each batch mix the classes as the whole data does?",
     needs=("loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="before_batches",
             value=4,
             unit="batches",
-            meaning="with classes, below which nothing is said",
+            meaning="batches with classes needed to judge their order",
             seed="",
-            decision="fewer show no order; an epoch of one batch is mixed whatever its order is",
+            decision="fewer batches show no order",
         ),
         Threshold(
             name="runs",
             value=1.2,
             unit="runs per class",
-            meaning="labels of one class in a row, up to which they count as sorted",
+            meaning="labels count as sorted up to this many runs of equal labels",
             seed="",
-            decision="sorted data has one run per class; classes that alternate, or a few per batch on purpose, "
-            "have many",
+            decision="sorted data has one run per class; alternating classes, or a few per batch by design, have many",
         ),
         Threshold(
             name="fewer",
             value=4,
             unit="times",
-            meaning="fewer runs than labels in random order have",
+            meaning="how many times fewer runs than in random order",
             seed="",
-            decision="many classes with an example or two each have one run per class in any order",
+            decision="many classes with one or two examples each have one run per class in any order",
         ),
         Threshold(
             name="apart",
             value=0.2,
-            unit="share",
-            meaning="by which the largest class of a batch is larger than over all batches",
+            unit="difference of fractions",
+            meaning="fraction of the largest class within a batch, minus its fraction over all batches",
             seed="",
-            decision="shuffled batches of 8 with 10 classes are 0.18 apart by chance; those of one class 0.5 and more",
+            decision="shuffled batches of 8 with 10 classes differ by 0.18 by chance, batches of one class by over 0.5",
         ),
         Threshold(
             name="chance",
             value=9,
             unit="powers of ten",
-            meaning="how unlikely sorted labels must be in random order",
+            meaning="how improbable such runs must be in random order",
             seed="",
-            decision="of shuffled data less than one set in a thousand million is sorted; 20,000 simulated sets: none",
+            decision="fewer than one in 10^9 shuffled sets is sorted; none of 20,000 simulated sets was",
         ),
         Threshold(
             name="sigmas",
             value=6,
             unit="standard deviations",
-            meaning="by which the labels of a batch are more alike than shuffled ones",
+            meaning="how much more alike the labels of a batch are than shuffled labels",
             seed="",
-            decision="1819 shuffled sets (2 to 100 classes, even to one-sided, batches of 2 to 64) came to 4.0 at most",
+            decision="1,819 shuffled sets (2 to 100 classes, balanced or not, batches of 2 to 64) reached 4.0 at most",
         ),
     ),
     outcomes=(
@@ -164,8 +163,8 @@ QUESTION = probe_of(
         Outcome(
             name="uneven",
             answer=NOTE,
-            meaning="batches hold fewer classes than chance would put there: on purpose, or not shuffled enough",
-            fix="Where it is not meant: shuffle examples, not batches; enlarge the shuffle buffer of a stream.",
+            meaning="batches contain fewer classes than random order would give",
+            fix="If this is not intended, shuffle examples instead of batches, or enlarge the stream's shuffle buffer.",
         ),
         same(RECORDED, "sorted", ("C4", "S1", "S3", "D2")),
     ),

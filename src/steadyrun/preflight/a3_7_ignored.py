@@ -1,4 +1,4 @@
-"""A3.7, before training: has every batch a label that counts?"""
+"""A3.7, before training: does every batch have a label in the loss?"""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     for index, guarded in more_trials(bench, sources):
         if (finding := _empty(index, guarded)) is not None:
             return finding
-    of = f"each of the {len(bench.batches)} batches" if sources else "the batch that was run"
-    return Finding("pass", f"{of} has labels that count, or a loss that can do without.")
+    of = f"Each of the {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "The tried batch"
+    return Finding("pass", f"{of} has labels that are not ignored, or a finite loss without them.")
 
 
 def _empty(index: int, guarded: GuardedPass) -> Finding | None:
-    """A batch that was run, without a label that counts, and whose loss shows it."""
+    """The finding for a batch whose labels are all ignored and whose loss is not finite."""
     empty = next((targets for targets in guarded.targets if targets.mean and targets.none_left), None)
     if empty is None or guarded.loss is None or math.isfinite(guarded.loss):
         return None
     return Finding(
         "nothing-to-learn",
-        f"batch {index}: all {empty.values.size} labels are {empty.ignore_index} and ignored; the mean over none "
-        f"of them is {guarded.loss:g}.",
+        f"All {empty.values.size:,} labels of batch {index} are {empty.ignore_index} and ignored: the mean over no "
+        f"labels is {guarded.loss:g}.",
         {"labels": float(empty.values.size), "counting": 0.0},
     )
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is the loss of every batch that is tried a mean over at least one label?",
+    asks="Does every tried batch have at least one label in its loss?",
     needs=("loss_fn", "batches"),
     outcomes=(same(RECORDED, "pass"), same(RECORDED, "nothing-to-learn", ("P3", "D1"))),
     find=find,

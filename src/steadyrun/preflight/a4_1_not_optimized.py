@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     tensors = bench.optimized
     if not tensors:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     optimized = {id(tensor) for tensor in tensors}
     first = bench.first_pass()
     missing = {
@@ -32,28 +32,30 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     names = listed(list(missing))
     measured = {"missing": float(len(missing)), "strange": float(len(strange))}
     if missing and _moved_by_others(bench, missing):
-        return Finding("others", f"moved by an optimizer that preflight does not know: {names}.", measured)
+        return Finding("others", f"An optimizer that preflight does not know updates {names}.", measured)
     if missing and strange:
         return Finding(
             "stale",
-            f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer ({names}); the "
-            f"optimizer holds {counted(len(strange), 'tensor')} of the same shapes without gradient, not in the model.",
+            f"No optimizer has {counted(len(missing), 'parameter')} with a gradient ({names}). The optimizer has "
+            f"{counted(len(strange), 'tensor')} of the same shapes that the model does not use.",
             measured,
         )
     if missing and bench.config.get("init") == "random":
-        message = f"the model starts from random weights; with a gradient and in no optimizer: {names}."
+        message = (
+            f"No optimizer has {counted(len(missing), 'parameter')} with a gradient, randomly initialised: {names}."
+        )
         return Finding("left-out", message, measured)
     if missing:
-        message = f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer: {names}."
+        message = f"No optimizer has {counted(len(missing), 'trainable parameter')} with a gradient: {names}."
         return Finding("not-optimized", message, measured)
     learning = sum(parameter.requires_grad for parameter in bench.parameters.values())
-    return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)
+    return Finding("pass", f"The optimizers have all {counted(learning, 'trainable parameter')}.", measured)
 
 
 def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
-    """Tensors of the optimizers that the model and its loss know nothing of, shaped like a missing parameter.
+    """Tensors of the optimizers that neither the model nor its loss uses, shaped like a missing parameter.
 
-    Weights of a loss function or another network are no such thing: the loss reaches them.
+    Weights of a loss function or of another network do not count: the loss uses them.
     """
     shapes = {parameter.shape for parameter in missing}
     known = {id(tensor) for tensor in [*bench.parameters.values(), *bench.first_pass().graph.leaves]}
@@ -61,7 +63,7 @@ def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
 
 
 def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
-    """Whether the program's own step moves them all the same."""
+    """Whether the program's own step updates all of them."""
     import torch
 
     if bench.task.train_step is None:
@@ -83,14 +85,14 @@ _FOLLOWS = ("C4", "S", "P4", "P6")
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is every parameter that gets a gradient in an optimizer?",
+    asks="Does an optimizer have every parameter that gets a gradient?",
     needs=("optimizer", "loss_fn", "batches"),
     outcomes=(
         same(RECORDED, "pass"),
         same(RECORDED, "stale", _FOLLOWS),
         same(RECORDED, "left-out", _FOLLOWS),
         same(RECORDED, "not-optimized"),
-        Outcome(name="others", answer=NOTE, meaning="another optimizer moves these; give preflight all of them"),
+        Outcome(name="others", answer=NOTE, meaning="an optimizer that preflight does not know updates parameters"),
     ),
     find=find,
 )

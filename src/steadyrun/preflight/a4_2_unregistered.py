@@ -1,4 +1,4 @@
-"""A4.2, before training: does the model use weights that it does not know it has?"""
+"""A4.2, before training: does the model use weights that are not registered?"""
 
 from __future__ import annotations
 
@@ -25,19 +25,23 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if lost:
         return Finding(
             "unregistered",
-            f"{counted(len(lost), 'tensor')} with a gradient, used for the model's outputs, not in model.parameters(): "
+            f"The model's outputs use {counted(len(lost), 'tensor')} with a gradient outside model.parameters(): "
             f"{listed(lost)}.",
             measured,
         )
     if hidden:
         names = listed(list(hidden.values()))
-        message = f"{counted(len(hidden), 'tensor')} with a gradient outside of parameters(): {names}."
+        message = f"The loss uses {counted(len(hidden), 'tensor')} with a gradient outside model.parameters(): {names}."
         return Finding("outside", message, measured)
-    return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)
+    return Finding(
+        "pass",
+        f"Every weight that the model uses is among its {counted(len(known), 'registered parameter')}.",
+        measured,
+    )
 
 
 def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
-    """The tensors that the model's outputs are made of, and those that its loss is made of, by id."""
+    """The leaf tensors of the model's outputs, and those of its loss, by id."""
     from steadyrun.preflight.input_edits import tensors_in
     from steadyrun.probes.loss_graph import leaves
 
@@ -51,7 +55,7 @@ def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
 
 
 def _moved_by_others(bench: Bench) -> set[int]:
-    """Weights that an optimizer holds which only the program's functions know."""
+    """Weights of optimizers that only the program's functions refer to."""
     from steadyrun.program.reachable_objects import reached
 
     optimizers = reached(bench.task).optimizers
@@ -67,7 +71,7 @@ QUESTION = probe_of(
     outcomes=(
         same(RECORDED, "pass"),
         same(RECORDED, "unregistered", ("C1", "C4", "S", "P3.7", "A8.1", "P4", "P5.4", "P5.6", "P6")),
-        Outcome(name="outside", answer=NOTE, meaning="weights outside of the model's parameters take part in the loss"),
+        Outcome(name="outside", answer=NOTE, meaning="the loss uses weights outside model.parameters()"),
     ),
     find=find,
 )

@@ -1,4 +1,4 @@
-"""A4.3, before training: is a part of the model cut off from its loss?"""
+"""A4.3, before training: is part of the model detached from its loss?"""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ if TYPE_CHECKING:
 
 def find(bench: Bench, limit: Limits) -> Finding:
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     first = bench.first_pass()
     if not first.gradients and not first.graph.leaves:
         raise NotApplicable("the loss has no gradient at all")
     silent = _without_gradient(bench)
     if not silent:
-        return Finding("pass", "every optimized parameter gets a gradient.")
+        return Finding("pass", "Every optimized parameter gets a gradient.")
     change = _change_of_loss(bench, list(silent.values()))
     bound = limit["changed"] * max(abs(first.loss), 1e-3)
     measured = {"changed": change, "silent": float(len(silent))}
     if not change > bound:
-        message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
+        message = f"The loss does not depend on {counted(len(silent), 'optimized parameter')}: {listed(list(silent))}."
         return Finding("unused", message, measured)
     moving: set[str] = set()
     noise = _change_of_loss(bench, [], moving)
     silent = {name: parameter for name, parameter in silent.items() if name not in moving}
     if not silent:
-        return Finding("pass", f"what gets no gradient is moved by the forward pass itself: {listed(sorted(moving))}.")
+        return Finding(
+            "pass", f"The forward pass itself updates the parameters without a gradient: {listed(sorted(moving))}."
+        )
     if change <= 10 * noise:
-        raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
+        raise NotApplicable(f"the loss differs by {shown(noise)} when the same pass is repeated")
     names = _those_that_matter(bench, silent, max(bound, 10 * noise))
     meant = bench.config.get("init") != "random" and (
         bench.config.get("init") == "pretrained" or _no_grad(bench, names)
     )
     message = (
-        f"{counted(len(names), 'optimized parameter')} without a gradient, though disturbing them changes the loss by "
-        f"{shown(change)} (limit {shown(bound)}): {listed(names)}."
+        f"No gradient reaches {counted(len(names), 'optimized parameter')}: {listed(names)}. Perturbing them changes "
+        f"the loss by {shown(change)} (limit {shown(bound)})."
     )
     return Finding("left-as-is" if meant else "cut-off", message, measured)
 
 
 def _no_grad(bench: Bench, names: list[str]) -> bool:
-    """Whether the program calls all of these layers within `no_grad`: a plain way to say that they do not learn."""
+    """Whether the program calls all of these layers within `no_grad`, a deliberate way to freeze them."""
     import torch
 
     from steadyrun.program.model_parts import clean
@@ -75,7 +77,7 @@ def _no_grad(bench: Bench, names: list[str]) -> bool:
 
 
 def _without_gradient(bench: Bench) -> dict[str, Tensor]:
-    """Trainable, optimized, and no gradient; of several optimizers only those that this loss is about."""
+    """Trainable, optimized parameters without a gradient, in optimizers that this loss reaches."""
     gradients = bench.first_pass().gradients
     names = {id(parameter): name for name, parameter in bench.parameters.items()}
     stepped = _gradients_of_a_step(bench)
@@ -85,7 +87,7 @@ def _without_gradient(bench: Bench) -> dict[str, Tensor]:
             parameter for group in optimizer.param_groups for parameter in group["params"] if id(parameter) in names
         ]
         if not any(names[id(parameter)] in gradients for parameter in optimized):
-            continue  # the other side of a game: its own loss is not this one
+            continue  # the other network of adversarial training has its own loss
         for parameter in optimized:
             name = names[id(parameter)]
             if parameter.requires_grad and parameter.numel() and name not in gradients and id(parameter) not in stepped:
@@ -94,7 +96,7 @@ def _without_gradient(bench: Bench) -> dict[str, Tensor]:
 
 
 def _gradients_of_a_step(bench: Bench) -> set[int]:
-    """What gets a gradient in the program's own step, which may use other losses."""
+    """Ids of parameters with a gradient in the program's own step, which may use other losses."""
     from steadyrun.preflight.rehearsal import rehearsal
 
     if bench.task.train_step is None:
@@ -107,9 +109,9 @@ def _gradients_of_a_step(bench: Bench) -> set[int]:
 
 
 def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | None = None) -> float:
-    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same.
+    """How much the first batch's loss changes when parameters are perturbed, with the same random draws.
 
-    `moving` is told the parameters that the pass itself moves, as a codebook that is a running mean.
+    `moving` receives the parameters that the pass itself updates, such as a codebook kept as a running mean.
     """
     import torch
 
@@ -136,7 +138,7 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | N
 
 
 def _those_that_matter(bench: Bench, silent: dict[str, Tensor], bound: float) -> list[str]:
-    """Of the silent parameters those in parts of the model that change the loss."""
+    """The parameters without a gradient in those parts of the model that change the loss."""
     parts: dict[str, list[str]] = {}
     for name in silent:
         parts.setdefault(name.split(".")[0], []).append(name)
@@ -152,18 +154,17 @@ def _those_that_matter(bench: Bench, silent: dict[str, Tensor], bound: float) ->
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does a part of the model change the loss without getting a gradient?",
+    asks="Does part of the model affect the loss without getting a gradient?",
     needs=("optimizer", "loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="changed",
             value=1e-6,
-            unit="of the loss",
-            meaning="a larger change proves that the parameters take part in the loss",
+            unit="fraction of the loss",
+            meaning="a larger change proves that the loss depends on the parameters",
             seed="",
-            decision="the same pass with the same draws is the same number bit for bit on a CPU; an encoder "
-            "disturbed by a "
-            "third of its own deviation moves a loss by 1e-3 and more",
+            decision="on a CPU the same pass with the same draws is bit-identical; an encoder perturbed by a third of "
+            "its standard deviation changes a loss by 1e-3 and more",
         ),
     ),
     outcomes=(
@@ -172,8 +173,8 @@ QUESTION = probe_of(
         Outcome(
             name="left-as-is",
             answer=NOTE,
-            meaning="a part that does not learn, called within no_grad or pretrained, is in the optimizer",
-            fix="Freeze it with requires_grad_(False), and give the optimizer only what learns.",
+            meaning="the optimizer has weights that never learn (no_grad or pretrained)",
+            fix="Freeze that part with requires_grad_(False), and give the optimizer only trainable parameters.",
         ),
         same(RECORDED, "unused"),
     ),

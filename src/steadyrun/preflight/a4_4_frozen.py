@@ -1,4 +1,4 @@
-"""A4.4, before training: is something frozen that should learn?"""
+"""A4.4, before training: are parameters frozen that should learn?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyrun.preflight.same_cause import probe_of, same
 from steadyrun.questions.audits.a4_4_frozen import QUESTION as RECORDED
 from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import listed
+from steadyrun.text import counted, listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def find(bench: Bench, _limit: Limits) -> Finding:
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     frozen = [name for name, parameter in bench.parameters.items() if not parameter.requires_grad]
     optimized = {id(tensor): tensor for tensor in bench.optimized}
     measured = {
@@ -25,19 +25,17 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         "optimized": float(len(optimized)),
     }
     if not any(tensor.requires_grad for tensor in optimized.values()) and not _thawed(bench):
-        message = (
-            f"all {len(optimized)} tensors in the optimizers are frozen (requires_grad False): nothing will ever move."
-        )
+        message = f"All {len(optimized)} tensors in the optimizers are frozen (requires_grad=False)."
         return Finding("nothing-trainable", message, measured)
     if output := _frozen_output(bench):
-        message = f"the model starts from random weights, and its output layer {output} is frozen."
+        message = f"The output layer {output} is frozen, and its weights are random (declared init)."
         return Finding("frozen-at-random", message, measured)
     if frozen:
         inside = sum(not tensor.requires_grad for tensor in optimized.values())
-        message = f"{len(frozen)} of {len(bench.parameters)} parameters are frozen: {listed(frozen)}"
-        more = f"; {inside} of them are in an optimizer" if inside else ""
-        return Finding("some-frozen", f"{message}{more}.", measured)
-    return Finding("pass", f"none of the {len(bench.parameters)} parameters is frozen.", measured)
+        message = f"{len(frozen)} of {counted(len(bench.parameters), 'parameter')} are frozen: {listed(frozen)}."
+        more = f" An optimizer has {inside} of them." if inside else ""
+        return Finding("some-frozen", f"{message}{more}", measured)
+    return Finding("pass", f"None of the {counted(len(bench.parameters), 'parameter')} is frozen.", measured)
 
 
 def _thawed(bench: Bench) -> bool:
@@ -48,13 +46,13 @@ def _thawed(bench: Bench) -> bool:
         return False
     try:
         first = rehearsal(bench).first
-    except MissingSignal:  # a step that fails, as backward does where nothing needs a gradient
+    except MissingSignal:  # a step that fails, as backward does if nothing needs a gradient
         return False
     return bool(first.gradients) or any(bool(first.change(key).ne(0).any()) for key in first.after)
 
 
 def _frozen_output(bench: Bench) -> str:
-    """The name of the layer that makes the scores where it is frozen, and random weights are declared."""
+    """The name of a frozen output layer if the config declares random weights, else an empty string."""
     if bench.config.get("init") != "random":
         return ""
     from steadyrun.preflight.layer_activity import output_layer
@@ -71,12 +69,12 @@ _FIX = "Set requires_grad to True for what should learn, before the optimizer is
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is everything that the optimizers hold frozen, or a random output layer?",
+    asks="Are all optimized parameters, or a random output layer, frozen?",
     needs=("optimizer",),
     outcomes=(
         same(RECORDED, "pass"),
         same(RECORDED, "nothing-trainable", ("C4", "S", "P4", "P6")),
-        same(RECORDED, "frozen-at-random", ("C4", "S", "P6"), "a random output layer that never learns"),
+        same(RECORDED, "frozen-at-random", ("C4", "S", "P6"), "a random output layer is frozen and never learns"),
         same(RECORDED, "some-frozen"),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""A4.5, before training: does one step move every parameter?"""
+"""A4.5, before training: does one step update every parameter?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyrun.preflight.same_cause import probe_of, same
 from steadyrun.questions.audits.a4_5_stalled import QUESTION as RECORDED
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.text import counted, listed, percent, shown
+from steadyrun.text import counted, listed, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +28,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not trace.stepped and not any(bool(trace.change(key).ne(0).any()) for key in trace.after):
         return _nothing(bench, made)
     if empty := _empty_steps(bench, made):
-        message = f"an optimizer steps, and none of its {counted(empty, 'trainable tensor')} ever gets a gradient."
+        message = f"An optimizer steps, but none of its {counted(empty, 'trainable tensor')} gets a gradient."
         return Finding("empty-step", message, {"empty": float(empty)})
     if not due:
-        raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
+        raise NotApplicable("no optimized parameter had a gradient when its optimizer stepped")
     if all(trace.rates[key] == 0 for key in due):
         return _rate_zero(bench, made)
     due = [key for key in due if trace.rates[key] != 0]
@@ -44,35 +44,32 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if stalled > limit["stalled"] and (share := _stalled_at_peak(bench, due)) > limit["stalled"]:
         return Finding(
             "rounded-away",
-            f"{percent(share)} of the numbers in fp16 or bf16 parameters do not move in a step, though they have a "
-            f"gradient (limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
+            f"A step leaves {percent(share)} of the fp16 or bf16 values with a gradient unchanged "
+            f"(limit {percent(limit['stalled'])}): the update rounds to zero in this format.",
             measured | {"stalled": share},
         )
     if lost := [key for key in still if not _too_small(trace, key)]:
         message = (
-            f"{counted(len(lost), 'parameter')} with a gradient and a learning rate above 0 not moved by a step: "
+            f"A step does not change {counted(len(lost), 'parameter')} with a gradient and a learning rate above 0: "
             f"{listed([names[key] for key in lost])}."
         )
         return Finding("still", message, measured)
     far = [key for key in due if (ratio := ratios[key]) is not None and ratio > limit["far"]]
-    facts = (
-        f"one step moves {counted(len(due) - len(still), 'parameter')}, matrices by {shown(measured['smallest'])} to "
-        f"{shown(measured['largest'])} of their size"
-    )
+    facts = f"One step changes {counted(len(due) - len(still), 'parameter')}"
+    if known:
+        facts += f", matrices by {percent(min(known))} to {percent(max(known))} of their norm"
     if far:
         return Finding(
-            "far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured
+            "far", f"{facts}. Above {percent(limit['far'])}: {listed([names[key] for key in far])}.", measured
         )
     if any(_small_format(trace.before[key]) for key in still):
         unmoved = listed([names[key] for key in still])
-        return Finding(
-            "below-spacing", f"{facts}; the updates of {unmoved} are below the spacing of their numbers.", measured
-        )
+        return Finding("below-spacing", f"{facts}. The updates of {unmoved} round to zero.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _nothing(bench: Bench, made: Rehearsal) -> Finding:
-    """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
+    """The finding if the first step changes nothing: a warmup from 0, a skipped step, accumulation, or no step."""
     from steadyrun.preflight.step_trace import UNSCALE, rate_of
 
     rates = [rate_of(group) for optimizer in bench.task.optimizers for group in optimizer.param_groups]
@@ -80,23 +77,23 @@ def _nothing(bench: Bench, made: Rehearsal) -> Finding:
         return _rate_zero(bench, made)
     skipped = any(event.kind == UNSCALE for event in [*made.first.events, *made.second.events])
     if skipped or bench.task.scaler is not None or bench.accumulation > 1:
-        raise NotApplicable("the first step was skipped by the loss scaler, or only accumulates gradients")
+        raise NotApplicable("the loss scaler skipped the first step, or the step only accumulates gradients")
     second = made.second
     if made.accumulates or second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
         raise NotApplicable("the program does not step on every call")
-    return Finding("no-step", "two whole steps of the program changed no parameter, and no optimizer stepped.")
+    return Finding("no-step", "Two calls of train_step changed no parameter, and no optimizer stepped.")
 
 
 def _rate_zero(bench: Bench, made: Rehearsal) -> Finding:
-    """A warmup may begin at 0; where nothing schedules the rate, it stays there."""
+    """The finding at a learning rate of 0, which a warmup may start from; without a scheduler it stays 0."""
     rises = any(rate > 0 for rate in made.second.rates.values())
     if rises or bench.task.scheduler is not None or bench.declared("warmup_steps") or bench.task.train_step is None:
-        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
-    return Finding("rate-stays-zero", "every learning rate is 0 in the first two steps, and no scheduler is known.")
+        return Finding("rate-zero", "Every learning rate is 0 in the first step, as in a warmup from 0.")
+    return Finding("rate-stays-zero", "Every learning rate is 0 in the first two steps, and the task has no scheduler.")
 
 
 def _empty_steps(bench: Bench, made: Rehearsal) -> int:
-    """How many trainable tensors an optimizer holds that steps twice without any gradient; 0 where there is none."""
+    """The number of trainable tensors in an optimizer that steps twice without any gradient, or 0."""
     from steadyrun.preflight.step_trace import STEP
 
     traces = [made.first, made.second]
@@ -118,7 +115,7 @@ def _has_number(trace: StepTrace, key: int) -> bool:
 
 
 def _ratio(trace: StepTrace, key: int) -> float | None:
-    """The move against the size of a matrix; None for what may well begin at zero."""
+    """The change of a matrix relative to its norm; None for vectors and zeros."""
     before = trace.before[key]
     size = float(before.abs().float().norm())
     return float(trace.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
@@ -138,14 +135,14 @@ def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int
 
 
 def _stalled_share(trace: StepTrace, due: list[int]) -> float:
-    """Of the numbers in small formats that have a gradient, the share that did not move."""
+    """The fraction of fp16 and bf16 values with a gradient that did not change."""
     counts = [_stalled(trace.before[key], trace.change(key), trace.gradients[key]) for key in due]
     total = sum(count for _, count in counts)
     return sum(count for count, _ in counts) / total if total else 0.0
 
 
 def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
-    """The same at the highest known learning rate: early in a warmup little moves, and that passes."""
+    """The same fraction at the highest known learning rate, since little changes early in a warmup."""
     from steadyrun.preflight.rehearsal import step_input
     from steadyrun.preflight.step_trace import rate_of, traced_step
 
@@ -174,71 +171,68 @@ def _too_small(trace: StepTrace, key: int) -> bool:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does one whole step move every parameter that has a gradient, and how far?",
+    asks="Does one step change every parameter that has a gradient, and by how much?",
     needs=("optimizer", "loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="stalled",
             value=0.9,
-            unit="share of numbers",
-            meaning="fp16 and bf16 numbers with a gradient that a step leaves where they are",
+            unit="fraction of values",
+            meaning="fp16 and bf16 values with a gradient that a step leaves unchanged",
             seed="GN > 0 but most changes exactly 0",
-            decision="AdamW at 3e-4 on the bf16 weights of a small transformer leaves 3% where they are; at 1e-7 "
-            "it leaves 99%",
+            decision="AdamW at 3e-4 leaves 3% of the bf16 weights of a small transformer unchanged, at 1e-7 99%",
             of="stalled",
         ),
         Threshold(
             name="far",
             value=0.5,
-            unit="of the parameter's norm",
-            meaning="a matrix that moves by more in one step",
+            unit="fraction of the parameter's norm",
+            meaning="change of a matrix in one step",
             seed="",
-            decision="Adam's first step moves a matrix of deviation 0.02 by 5% at a rate of 1e-3, and by 50% at 1e-2",
+            decision="Adam's first step changes a matrix of standard deviation 0.02 by 5% at lr 1e-3, by 50% at 1e-2",
             of="largest",
         ),
     ),
     outcomes=(
         same(RECORDED, "pass"),
-        Outcome(name="rate-zero", answer=PASS, meaning="the learning rate is 0 yet"),
+        Outcome(name="rate-zero", answer=PASS, meaning="the learning rate is still 0"),
         Outcome(
             name="no-step",
             answer=FAULT,
-            meaning="the program's step never steps",
+            meaning="train_step never calls optimizer.step()",
             fix="Call optimizer.step() in train_step.",
             explains=("C4", "S", "P6"),
         ),
         Outcome(
             name="empty-step",
             answer=FAULT,
-            meaning="an optimizer steps on nothing",
-            fix="Look for a detach between its parameters and the loss that is meant for them, and for a "
-            "zero_grad before "
-            "its step.",
+            meaning="an optimizer steps without gradients",
+            fix="Look for a detach() between its parameters and their loss, and for a zero_grad() before its step.",
             explains=("C4", "S", "P6"),
         ),
         Outcome(
             name="still",
             answer=FAULT,
-            meaning="parameters with a gradient do not move",
-            fix="Look for an optimizer that skips them, and for code that puts them back.",
+            meaning="a step does not change parameters that have a gradient",
+            fix="Look for an optimizer that skips them, and for code that overwrites them after the step.",
             explains=("C4", "S", "P6"),
         ),
         same(RECORDED, "rounded-away", ("C4", "S", "P6")),
         Outcome(
             name="rate-stays-zero",
             answer=NOTE,
-            meaning="nothing moves at a learning rate of 0",
-            fix="Set the learning rate.",
+            meaning="the learning rate is 0 and nothing raises it",
+            fix="Set a learning rate above 0 in the optimizer, or give the task its scheduler.",
         ),
         Outcome(
             name="below-spacing",
             answer=NOTE,
-            meaning="some updates are smaller than the spacing of the numbers they change",
+            meaning="some updates are too small for the number format",
         ),
         Outcome(
             name="far",
             answer=NOTE,
-            meaning="a first step that moves a matrix by half of its size or more",
+            meaning="the first step changes a matrix by half of its norm or more",
             fix="Lower the learning rate.",
         ),
     ),

@@ -1,4 +1,4 @@
-"""A4.7, before training: are tied weights one tensor?"""
+"""A4.7, before training: do tied weights share one tensor?"""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
     by = _declared(bench)
     if not by:
-        raise NotApplicable("tied weights are not declared")
+        raise NotApplicable("the config declares no tied weights")
     table, head = _pair(bench)
     if table is None or head is None:
-        raise NotApplicable(f"{by}, but the model has no output layer of the size of its embedding")
+        raise NotApplicable(f"{by}, but no output layer has the shape of the embedding")
     (table_name, table_weight), (head_name, head_weight) = table, head
     if head_weight is table_weight or (head_weight.data_ptr() == table_weight.data_ptr() and head_weight.numel()):
-        return Finding("pass", f"{table_name} and {head_name} are one tensor.")
+        return Finding("pass", f"{table_name} and {head_name} share one tensor.")
     equal = head_weight.shape == table_weight.shape and torch.equal(head_weight, table_weight.to(head_weight.device))
     measured = {"equal": float(equal)}
     if by.startswith("model.config") and not _own(bench, by):
-        return Finding("default", f"{by}; {table_name} and {head_name} are two tensors.", measured)
-    now = "with equal values now" if equal else "with different values"
-    return Finding("untied", f"{by}, but {table_name} and {head_name} are two tensors, {now}.", measured)
+        return Finding("default", f"{table_name} and {head_name} are two tensors, though {by}.", measured)
+    now = "(equal now)" if equal else "with different values"
+    return Finding("untied", f"{table_name} and {head_name} are two tensors {now}, though {by}.", measured)
 
 
 def _declared(bench: Bench) -> str:
-    """Who declares that weights are tied: the configuration, or the model's own; "" where nobody does."""
+    """What declares that weights are tied: the config or the model's own config; "" if neither does."""
     for name in _NAMES:
         if name in bench.config:
-            return f"config declares {name}" if bench.config[name] is True else ""
+            return f"the config declares {name}" if bench.config[name] is True else ""
     own = getattr(bench.model, "config", None)
     for name in _NAMES:
         value = own.get(name) if isinstance(own, dict) else getattr(own, name, None)
@@ -51,14 +51,14 @@ def _declared(bench: Bench) -> str:
 
 
 def _own(bench: Bench, _by: str) -> bool:
-    """Whether the model's class says that it ties: in transformers the setting is True by default, also without use."""
+    """Whether the model's class ties weights: transformers sets the option to True even if the class ignores it."""
     if type(bench.model).__module__.startswith("transformers."):
         return bool(getattr(bench.model, "_tied_weights_keys", None))
     return True
 
 
 def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] | None]:
-    """The embedding and the output layer, asked of the model or found by their sizes."""
+    """The embedding and the output layer, from the model's methods or by their shapes."""
     from torch import nn
 
     from steadyrun.program.model_parts import clean
@@ -85,7 +85,7 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
 
 
 def _output(bench: Bench) -> Any:
-    """The layer that makes the scores, where it can be told."""
+    """The output layer, if it is known."""
     from steadyrun.preflight.layer_activity import output_layer
 
     try:
@@ -99,7 +99,7 @@ def _asked(model: Any, name: str) -> Any:
     ask = getattr(model, name, None)
     try:
         return ask() if callable(ask) else None
-    except Exception:  # transformers raise where a model has no embedding
+    except Exception:  # transformers raises if a model has no embedding
         return None
 
 
@@ -111,12 +111,14 @@ def _weight(module: Any) -> bool:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Where tied weights are declared, are embedding and output layer one tensor?",
+    asks="Do embedding and output layer share one tensor if tied weights are declared?",
     needs=("tied",),
     outcomes=(
         same(RECORDED, "pass"),
         same(RECORDED, "untied"),
-        Outcome(name="default", answer=NOTE, meaning="the model's configuration says tied, its class ties nothing"),
+        Outcome(
+            name="default", answer=NOTE, meaning="the model's config declares tied weights, but its class ties none"
+        ),
     ),
     find=find,
 )

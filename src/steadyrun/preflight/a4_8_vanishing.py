@@ -8,7 +8,7 @@ from steadyrun.preflight.same_cause import probe_of, same
 from steadyrun.questions.audits.a4_8_vanishing import QUESTION as RECORDED
 from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,21 +27,27 @@ def find(bench: Bench, limit: Limits) -> Finding:
             if size > 0:
                 sizes.append((weight, size))
     if len(sizes) < limit["layers"]:
-        raise NotApplicable(f"{len(sizes)} layers with a gradient are no deep chain (from {limit['layers']:g} on)")
+        raise NotApplicable(
+            f"the model has {counted(len(sizes), 'layer')} with a gradient, {limit['layers']:g} are needed"
+        )
     part = max(1, len(sizes) // 4)
     largest = [max(quarter, key=lambda pair: pair[1]) for quarter in (sizes[:part], sizes[-part:])]
-    (first, low), (last, high) = largest  # one layer alone may be small by nature, as a query is with fresh weights
+    (first, low), (last, high) = (
+        largest  # the largest of a quarter: one layer may be small by nature, as a query with fresh weights
+    )
     ratio = low / high
     measured = {"ratio": ratio, "first": low, "last": high, "layers": float(len(sizes))}
     facts = (
-        f"the gradient of {first} is {shown(ratio)} times that of {last} (root mean squares {shown(low)} and "
-        f"{shown(high)}, {len(sizes)} layers)"
+        f"The gradient of {first} (RMS {shown(low)}) is {shown(ratio)} times that of {last} (RMS {shown(high)}, "
+        f"{len(sizes)} layers)"
     )
     half = len(sizes) // 2
     middle = max(size for _, size in sizes[half - part // 2 : half + part // 2 + 1])
-    fading = low * limit["fades"] < middle < high / limit["fades"]  # not one small factor before the output
+    fading = (
+        low * limit["fades"] < middle < high / limit["fades"]
+    )  # shrinks gradually, not by one factor before the output
     if ratio < limit["gone"] and fading and _hopeless(bench, low):
-        return Finding("vanishing", f"{facts}; limit {limit['gone']:g}.", measured)
+        return Finding("vanishing", f"{facts}, limit {limit['gone']:g}.", measured)
     if ratio < limit["before_small"]:
         return Finding("weak", f"{facts}.", measured)
     if ratio > 1 / limit["before_small"]:
@@ -50,7 +56,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _weight(name: str, module: nn.Module, bench: Bench) -> str:
-    """The name of a layer's first matrix; embeddings have mostly empty gradients."""
+    """The name of a layer's first matrix; none for embeddings, whose gradients are mostly zero."""
     from torch import nn
 
     if isinstance(module, nn.Embedding):
@@ -68,7 +74,7 @@ def _mean_square(gradient: object) -> float:
 
 
 def _hopeless(bench: Bench, size: float) -> bool:
-    """Whether the optimizer cannot make up for it: Adam does, as long as the gradient is above its eps."""
+    """Whether the optimizer cannot compensate: Adam does while the gradient is above its eps."""
     for optimizer in bench.task.optimizers:
         for group in optimizer.param_groups:
             if "betas" in group and size > 10 * float(group.get("eps", 0.0)):
@@ -85,38 +91,36 @@ QUESTION = probe_of(
             name="layers",
             value=5,
             unit="layers",
-            meaning="fewer are no deep chain",
+            meaning="fewest layers for a gradient to vanish over",
             seed="",
-            decision="a factor has to repeat to vanish",
+            decision="a gradient vanishes only over a factor that repeats",
         ),
         Threshold(
             name="gone",
             value=1e-6,
             unit="ratio",
-            meaning="a smaller ratio is out of reach of the optimizer, where Adam's eps does not help",
+            meaning="a smaller ratio leaves the first layers without learning, unless Adam compensates",
             seed="first/last GN < 1e-4",
-            decision="transformers before and after norm, residual networks and experts have 0.05 to 2; twelve "
-            "sigmoid layers "
-            "below 1e-9",
+            decision="transformers (pre- and post-norm), residual networks and mixtures of experts have 0.05 to 2; "
+            "twelve sigmoid layers have less than 1e-9",
             of="-ratio",
         ),
         Threshold(
             name="fades",
             value=10,
             unit="times",
-            meaning="by how much the middle must lie above the first layers and below the last",
+            meaning="how far the central layers lie above the first and below the last",
             seed="",
-            decision="a gradient that vanishes shrinks from layer to layer; a small factor in every block "
-            "(LayerScale) makes "
-            "all blocks alike",
+            decision="a vanishing gradient shrinks from layer to layer; a small factor in every block (LayerScale) "
+            "affects all blocks alike",
         ),
         Threshold(
             name="before_small",
             value=1e-4,
             unit="ratio",
-            meaning="a smaller ratio is worth a look",
+            meaning="a smaller ratio is a note",
             seed="first/last GN < 1e-4",
-            decision="see above",
+            decision="see gone: healthy models have 0.05 to 2",
         ),
     ),
     outcomes=(

@@ -1,4 +1,4 @@
-"""A5.1, before training: does a sampler that shuffles give another order in every epoch?"""
+"""A5.1, before training: does a shuffling sampler change the order in every epoch?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
-_MOST = 2_000_000  # places: a longer order is not worth its memory
+_MOST = 2_000_000  # indices: a longer order is not worth its memory
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -22,9 +22,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     sampler = loader.sampler if type(loader.batch_sampler).__module__.startswith("torch.") else loader.batch_sampler
     name = type(sampler).__name__
     if not _says_it_shuffles(sampler):
-        raise NotApplicable(f"{name} does not say that it shuffles")
+        raise NotApplicable(f"{name} does not shuffle")
     if (size := length(loader.dataset)) is not None and size > _MOST:
-        raise NotApplicable(f"the order of {size} examples is not read twice")
+        raise NotApplicable(f"the dataset has {size:,} examples; preflight reads an order of at most {_MOST:,} twice")
     count = int(limit["places"])
     try:
         double = twin(sampler)
@@ -34,15 +34,15 @@ def find(bench: Bench, limit: Limits) -> Finding:
         raise MissingSignal("the sampler", why, "let the sampler be read again for every epoch") from problem
     measured = {"places": float(len(first)), "same": float(sum(a == b for a, b in zip(first, second, strict=False)))}
     if len(set(first)) < limit["before_different"]:
-        raise NotApplicable(f"{name} gives {len(set(first))} different places: too few to be in an order")
-    facts = f"{name} gives {_shown(first)} … in the first epoch and {_shown(second)} … in the second"
+        raise NotApplicable(f"{name} gives {len(set(first))} different indices, too few to compare orders")
+    facts = f"{name} gives indices {_shown(first)} … in the first epoch and {_shown(second)} … in the second"
     if first != second:
         return Finding("pass", f"{facts}.", measured)
     if hasattr(double, "epoch") or hasattr(double, "set_epoch"):
         double.set_epoch(1) if hasattr(double, "set_epoch") else setattr(double, "epoch", 1)
         if order(double, count) != first:
-            return Finding("waits-for-set-epoch", f"{facts}, as long as nobody sets its epoch.", measured)
-    return Finding("not-reshuffled", f"{facts}: all {len(first)} places are the same.", measured)
+            return Finding("waits-for-set-epoch", f"{facts} unless the loop calls set_epoch.", measured)
+    return Finding("not-reshuffled", f"{facts}: all {len(first)} indices agree.", measured)
 
 
 def _says_it_shuffles(sampler: Any) -> bool:
@@ -60,24 +60,24 @@ def _shown(places: list[int]) -> str:
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does a sampler that says it shuffles give another order in the second epoch?",
+    asks="Does a shuffling sampler change the order in the second epoch?",
     needs=("a DataLoader",),
     thresholds=(
         Threshold(
             name="places",
             value=512,
-            unit="places",
-            meaning="of each epoch that are compared",
+            unit="indices",
+            meaning="indices of each epoch that are compared",
             seed="",
-            decision="eight different ones already agree by chance once in 40,320 times, twelve once in 479 million",
+            decision="eight different indices agree by chance once in 40,320 times, twelve once in 479 million",
         ),
         Threshold(
             name="before_different",
             value=12,
-            unit="places",
-            meaning="that differ, below which an order is chance",
+            unit="indices",
+            meaning="different indices needed to compare two orders",
             seed="",
-            decision="twelve places are in the same order once in 479 million times",
+            decision="twelve indices come in the same order by chance once in 479 million times",
         ),
     ),
     outcomes=(
@@ -85,7 +85,7 @@ QUESTION = probe_of(
         Outcome(
             name="waits-for-set-epoch",
             answer=NOTE,
-            meaning="the order is the same in every epoch unless the loop calls set_epoch, which cannot be seen here",
+            meaning="the order repeats in every epoch unless the loop calls set_epoch",
             fix="Call sampler.set_epoch(epoch) at the start of every epoch.",
         ),
         same(RECORDED, "not-reshuffled"),

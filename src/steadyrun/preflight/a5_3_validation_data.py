@@ -1,4 +1,4 @@
-"""A5.3, before training: is validation the same at every pass?"""
+"""A5.3, before training: is the validation data the same in every pass?"""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.labelled_examples import again, hashes
 
     if not bench.val_batches:
-        raise MissingSignal("val_batches", "there are no validation batches", "give preflight the validation loader")
+        raise MissingSignal(
+            "val_batches", "preflight has no validation batches", "give preflight the validation loader"
+        )
     first = bench.val_batches[:_BATCHES]
     if isinstance(bench.task.val_loader, list | tuple):
-        raise NotApplicable("the validation batches are a list, the same at every pass")
+        raise NotApplicable("the validation batches are a list, the same in every pass")
     second = again(bench.task.val_loader, _BATCHES)
     first_hashes, second_hashes = hashes(first, None), hashes(second, None)
     changed = sum(
@@ -30,21 +32,23 @@ def find(bench: Bench, limit: Limits) -> Finding:
     )
     count = sum(map(len, first_hashes))
     measured = {"changed": float(changed), "examples": float(count)}
-    facts = f"{changed} of {count} examples at the same place are not the same at a second pass over validation"
+    facts = f"{changed} of {count} validation examples differ in a second pass"
     if not changed:
         return Finding("pass", f"{facts}.", measured)
     matched = _same_classes(bench, first, second)
     if not matched or matched < limit["before_examples"]:
-        return Finding("drawn", f"{facts}; whether they are the same examples is not known.", measured)
+        return Finding(
+            "drawn", f"{facts}. Whether the pass draws other examples or changes their content is unknown.", measured
+        )
     shared = _shared(bench)
     if shared:
-        message = f"{facts}, while all {matched} classes are; a validation item fetched twice differs, and {shared}."
+        message = f"{facts}, while all {matched} labels agree. An item fetched twice differs, and {shared}."
         return Finding("changed", message, measured)
-    return Finding("content-differs", f"{facts}, while all {matched} classes are.", measured)
+    return Finding("content-differs", f"{facts}, while all {matched} labels agree.", measured)
 
 
 def _same_classes(bench: Bench, first: list[Any], second: list[Any]) -> int:
-    """How many classes there are, where they are the same at the same places; 0 where not, or all alike."""
+    """The number of labels if they agree at every index; 0 if they do not, or if all are alike."""
     from steadyrun.preflight.labelled_examples import classes_of
 
     classes = classes_of(bench)
@@ -59,14 +63,14 @@ def _same_classes(bench: Bench, first: list[Any], second: list[Any]) -> int:
 
 
 def _in_order(loader: Any) -> bool:
-    """Whether the loader takes the places of its dataset one by one."""
+    """Whether the loader reads its dataset in order."""
     return type(getattr(loader, "sampler", None)).__name__ == "SequentialSampler" and type(
         loader.batch_sampler
     ).__module__.startswith("torch.")
 
 
 def _shared(bench: Bench) -> str:
-    """What training and validation have in common that draws at random; "" where nothing does."""
+    """What training and validation share that draws at random; "" if nothing does."""
     from steadyrun.preflight.loader_trials import base_of, digest, torch_loader
 
     try:
@@ -79,28 +83,27 @@ def _shared(bench: Bench) -> str:
     except Exception:  # items that only a worker can fetch
         return ""
     if len(drawn) < 2:
-        return ""  # what differs is made where batches are put together
+        return ""  # the collate function makes the difference
     train_base, val_base = base_of(training.dataset), base_of(val_dataset)
     if train_base is val_base:
-        return "training and validation are parts of one dataset with one transform"
+        return "training and validation share one dataset and its transform"
     transforms = [getattr(train_base, name, None) for name in ("transform", "transforms")]
     same = [transform for transform in transforms if transform is not None and transform in (vars(val_base).values())]
-    return "its transform is that of training" if same else ""
+    return "validation uses the training transform" if same else ""
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does validation give the same examples with the same content at every pass?",
+    asks="Does every validation pass give the same examples with the same content?",
     needs=("val_batches",),
     thresholds=(
         Threshold(
             name="before_examples",
             value=16,
             unit="examples",
-            meaning="with the same class at the same place: they are the same examples",
+            meaning="labels that agree at every index, which shows the examples are the same",
             seed="",
-            decision="sixteen classes that are not all alike, and not sorted, agree by chance once in 65,536 "
-            "times or less",
+            decision="sixteen unsorted labels of more than one class agree by chance once in 65,536 times or less",
         ),
     ),
     outcomes=(
@@ -109,8 +112,8 @@ QUESTION = probe_of(
         Outcome(
             name="content-differs",
             answer=NOTE,
-            meaning="the same validation examples come with another content: crops or noise drawn at random",
-            fix="Where it is not meant, give validation a transform of its own that draws nothing.",
+            meaning="validation examples change between passes (random crops or noise)",
+            fix="If this is not intended, give validation its own transform without random draws.",
         ),
         same(RECORDED, "changed", ("C4.2", "S1.3")),
     ),

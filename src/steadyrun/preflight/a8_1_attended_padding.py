@@ -1,4 +1,4 @@
-"""A8.1, before training: does padding change what a model says of the text?"""
+"""A8.1, before training: does padding change the model's outputs for real tokens?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyrun.preflight.same_cause import probe_of
 from steadyrun.questions.audits.a8_1_attended_padding import QUESTION as RECORDED
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def find(bench: Bench, limit: Limits) -> Finding:
     if not bench.first_pass().graph.tokens:
-        raise NotApplicable("no rows of tokens go through an embedding")
+        raise NotApplicable("the model embeds no rows of tokens")
     pad = bench.token("pad_id")
     if pad is None:
-        raise MissingSignal("pad_id", "the id of the padding is not known", 'declare config={"pad_id": …}')
+        raise MissingSignal("pad_id", "the id of the padding token is not known", 'declare config={"pad_id": …}')
     quiet = bench.quiet()
     from steadyrun.preflight.input_edits import moved
 
@@ -33,18 +33,20 @@ def find(bench: Bench, limit: Limits) -> Finding:
     attends: list[bool] = []
     after = _disturbed(bench, index, pad, masks, attends)
     if not masks:
-        raise MissingSignal("an embedding", "the padding goes through no embedding table", "use torch's embedding")
+        raise MissingSignal(
+            "an embedding", "the model embeds the padding without torch's embedding", "use torch.nn.Embedding"
+        )
     if before.shape != after.shape:
         raise NotApplicable("the shape of the outputs depends on the padding")
     real, bound = _real(before, masks), quiet.limit(limit["moved"])
     far = moved(before, after)
-    if bool((far[real] > bound).any()):  # torch takes faster paths where nobody looks on: compared like with like
+    if bool((far[real] > bound).any()):  # torch takes a fast path without hooks: compare like with like
         far = moved(_disturbed(bench, index, None, [], []), after)
     measured = {"moved": float(far[real].max()) if bool(real.any()) else 0.0, "padding": float(masks[0].sum())}
-    facts = f"{int(masks[0].sum())} positions of padding (id {pad}) were disturbed, and outputs at real positions"
+    facts = f"Perturbing {counted(int(masks[0].sum()), 'padding position')} (id {pad})"
     if measured["moved"] <= bound:
-        return Finding("pass", f"{facts} stay as they are.", measured)
-    message = f"{facts} move by {shown(measured['moved'])} (limit {shown(bound)})."
+        return Finding("pass", f"{facts} leaves the outputs at real positions unchanged.", measured)
+    message = f"{facts} changes outputs at real positions by {shown(measured['moved'])} (limit {shown(bound)})."
     return Finding("attended" if attends else "read", message, measured)
 
 
@@ -55,7 +57,7 @@ def _ends_text(bench: Bench, pad: int) -> bool:
 
 
 def _padded_batch(bench: Bench, pad: int) -> int | None:
-    """The first batch with padding at the ends of its rows; of the first ones, by the tokens in it."""
+    """The index of the first batch with padding at the ends of its rows, among the first eight."""
     from steadyrun.probes.targets import padding
 
     ends = _ends_text(bench, pad)
@@ -66,7 +68,7 @@ def _padded_batch(bench: Bench, pad: int) -> int | None:
 
 
 def _tokens(bench: Bench, index: int) -> list[Tensor]:
-    """Rows of ids in a batch; not those of two kinds only, which are masks and segments."""
+    """Rows of ids in a batch, without masks and segments, which have only two values."""
     from steadyrun.preflight.input_edits import tensors_in
 
     whole = [tensor for tensor in tensors_in(bench.batch(index)) if tensor.dim() == 2 and tensor.numel()]
@@ -80,7 +82,7 @@ def _tokens(bench: Bench, index: int) -> list[Tensor]:
 def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
     """Whether these ids are the batch's own, perhaps without the first or the last column.
 
-    Positions, segments and relative distances go through tables, too, and may have the padding's number.
+    Positions, segments and relative distances are also embedded, and may equal the padding's id.
     """
     import torch
 
@@ -92,7 +94,7 @@ def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
 
 
 def _disturbed(bench: Bench, index: int, pad: int | None, masks: list[Tensor], attends: list[bool]) -> Tensor:
-    """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
+    """The scores with perturbed padding (None: unchanged); records its positions and whether there is attention."""
     import torch
 
     from steadyrun.preflight.token_positions import embedding, noting
@@ -116,7 +118,7 @@ def _disturbed(bench: Bench, index: int, pad: int | None, masks: list[Tensor], a
         name = getattr(function, "__name__", "")
         scores = args[0] if name == "softmax" and args and isinstance(args[0], torch.Tensor) else None
         if scores is not None and any(scores.shape[-1:] == mask.shape[1:] for mask in masks):
-            attends.append(True)  # written by hand: weights over as many places as the padded text has
+            attends.append(True)  # attention written by hand: weights over as many positions as the padded text has
         if name in {"scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd"}:
             attends.append(True)
 
@@ -128,7 +130,7 @@ def _disturbed(bench: Bench, index: int, pad: int | None, masks: list[Tensor], a
 
 
 def _real(scores: Tensor, masks: list[Tensor]) -> Tensor:
-    """Where an output is about real text: everywhere where outputs are of whole rows."""
+    """A mask of outputs at real tokens; all outputs if each belongs to a whole row."""
     import torch
 
     real = torch.ones_like(scores, dtype=torch.bool)
@@ -142,39 +144,38 @@ def _real(scores: Tensor, masks: list[Tensor]) -> Tensor:
 
 
 _FIX = (
-    "Give the model a mask of its padding (attention_mask, src_key_padding_mask), in every layer and in pooling, "
-    "or pad on the right under a causal mask."
+    "Pass the padding mask (attention_mask, src_key_padding_mask) to every layer and to pooling, or pad on the "
+    "right under a causal mask."
 )
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does disturbing the embedded padding move outputs at real positions?",
+    asks="Does perturbing the embedded padding change outputs at real positions?",
     needs=("loss_fn", "batches", "pad_id"),
     thresholds=(
         Threshold(
             name="moved",
             value=1e-5,
-            unit="of the largest output",
-            meaning="an output at a real position that moves by more has read the padding",
+            unit="fraction of the largest output",
+            meaning="a larger change at a real position shows that the model reads the padding",
             seed="",
-            decision="masked attention moves nothing at all; unmasked attention over a quarter of padding moves "
-            "outputs by "
-            "1e-2 and more",
+            decision="masked attention changes nothing; unmasked attention over a quarter of padding changes outputs "
+            "by 1e-2 and more",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="padding does not matter"),
+        Outcome(name="pass", answer=PASS, meaning="padding does not affect the outputs"),
         Outcome(
             name="attended",
             answer=FAULT,
-            meaning="attention reads the padding",
+            meaning="attention does not mask the padding",
             fix=_FIX,
             explains=("C1", "C4", "S", "P6"),
         ),
         Outcome(
             name="read",
             answer=NOTE,
-            meaning="a model without attention reads its padding: lengths change what it says",
+            meaning="a model without attention reads its padding",
             fix=_FIX,
         ),
     ),

@@ -1,4 +1,4 @@
-"""What is known before training as if it were a record, so that a question of the trees can be asked of it."""
+"""Facts known before training in the form of a recorded run, so that questions of the trees can read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyrun.signals.run_signals import Signals
 
 @dataclass(frozen=True)
 class GivenRecord:
-    """A run that has nothing but these numbers."""
+    """A run that consists of these numbers only."""
 
     config: Mapping[str, Any]
     numbers: Mapping[str, tuple[Any, Any]]  # steps and values

@@ -1,4 +1,4 @@
-"""The arrays of a batch by name, and which of them an operation of the model was given."""
+"""The arrays of a batch by name, and which of them an operation of the model reads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CUT = 2  # columns that a shift may cut off
 
 
 def named(batch: Any) -> dict[str, Any]:
-    """Every tensor and array of a batch under the path that leads to it, such as `[0]` or `['labels']`."""
+    """Every tensor and array of a batch by its path, such as `[0]` or `['labels']`."""
     named = ((path or "the batch", leaf) for path, leaf in named_leaves(batch))
     return {path: leaf for path, leaf in named if is_tensor(leaf) or isinstance(leaf, np.ndarray)}
 
 
 def integers(batch: Any) -> dict[str, Integers]:
-    """The arrays of whole numbers (no flags) on the CPU."""
+    """The integer arrays of a batch on the CPU, without booleans."""
     arrays = {}
     for name, tensor in named(batch).items():
         array = as_numpy(tensor)
@@ -34,7 +34,7 @@ def integers(batch: Any) -> dict[str, Integers]:
 
 
 def as_numpy(tensor: Any) -> npt.NDArray[Any] | None:
-    """A tensor as numpy, wherever it lies; None for what has no plain elements."""
+    """A tensor on any device as numpy; None if it has no plain elements."""
     if is_tensor(tensor):
         if tensor.layout.__str__() != "torch.strided" or getattr(tensor, "is_nested", False):
             return None
@@ -45,19 +45,19 @@ def as_numpy(tensor: Any) -> npt.NDArray[Any] | None:
 
 @dataclass(frozen=True)
 class ArraySource:
-    """The array of a batch from which an operation took its numbers, and the columns that a shift cut off."""
+    """The array of a batch that an operation reads, and the columns that a shift cuts off."""
 
     name: str
     before: int = 0
     after: int = 0
-    turned: bool = False  # rows and columns changed places
+    turned: bool = False  # transposed
 
     @property
     def words(self) -> str:
         return f"batch{self.name}" if self.name.startswith(("[", ".")) else self.name
 
     def of(self, arrays: Mapping[str, Integers]) -> Integers | None:
-        """The same part of another batch; None where it has no such array."""
+        """The same part of another batch; None if it has no such array."""
         array = arrays.get(self.name)
         if array is None or (self.before + self.after and (array.ndim < 2 or array.shape[1] <= 2)):
             return None
@@ -65,7 +65,7 @@ class ArraySource:
 
 
 def source_of(taken: Integers, arrays: Mapping[str, Integers]) -> ArraySource | None:
-    """Which array of the batch these numbers are, whole or shifted; None where they were made in another way."""
+    """The array of the batch with these numbers, whole or shifted; None if no array matches."""
     if not taken.size:
         return None
     for name, array in arrays.items():

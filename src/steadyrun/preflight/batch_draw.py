@@ -1,4 +1,4 @@
-"""Batches from a loader, and the loader as it was before: generators, samplers, workers."""
+"""Batches from a loader, whose generators, samplers and workers are restored afterwards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.program.random_state import kept_generators
 
-MOST_BATCHES = 64  # looked at; models see far fewer
+MOST_BATCHES = 64  # read; the model runs on far fewer
 FEWEST_BATCHES, MOST_BYTES, MOST_SECONDS = 4, 2**30, 30.0  # of a loader
 
 
 def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
-    """The first batches of a list or a loader, which is afterwards as it was; fewer where they are large or slow."""
+    """The first batches of a list or a loader, which is restored; fewer if they are large or slow."""
     if batches is None:
         return []
     if isinstance(batches, list | tuple):
@@ -33,7 +33,7 @@ def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[A
 
 
 def can_be_drawn_from(loader: Any) -> bool:
-    """Whether batches can be taken from it without a trace: a list, or a torch loader over data with an index."""
+    """Whether drawing batches leaves no trace: a list, or a torch loader over an indexed dataset."""
     if isinstance(loader, list | tuple):
         return True
     return hasattr(loader, "batch_sampler") and hasattr(getattr(loader, "dataset", None), "__getitem__")
@@ -41,7 +41,7 @@ def can_be_drawn_from(loader: Any) -> bool:
 
 @contextmanager
 def untouched_loader(loader: Any) -> Iterator[None]:
-    """Whatever the body draws from a torch loader: its generators go back, workers that it started are ended."""
+    """Restore a torch loader after the body draws from it: its generators, and the workers it started."""
     put_back = kept_generators(loader)
     running = getattr(loader, "_iterator", None)
     try:

@@ -1,6 +1,6 @@
-"""The bench on which probes try a training program: its objects, its batches, and what one pass over them shows.
+"""The bench on which probes run a training program: its objects, its batches, and what one pass shows.
 
-A probe may do anything to the objects: the bench puts them back after it, bit for bit.
+A probe may change the objects: the bench restores them afterwards, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from steadyrun.program.torch_compat import GRAD
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
-# Dealing with the program's own functions: what they raise, what they return, what they do inside.
+# Calls of the program's own functions: what they raise, return and do inside.
 
 
 @contextmanager
 def their_code(name: str) -> Iterator[None]:
-    """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
+    """Turn an exception of the program's own functions into a missing signal: it is not an error of the probe."""
     try:
         yield
     except (SteadyrunError, MissingSignal, NotApplicable, OutOfRange):
@@ -42,12 +42,12 @@ def their_code(name: str) -> Iterator[None]:
     except Exception as problem:
         last = traceback.extract_tb(problem.__traceback__)[-1]
         why = f"{name} raised {type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
-        raise MissingSignal(name, why, f"{name} must run on the batches that preflight is given") from problem
+        raise MissingSignal(name, why, f"make {name} run on the batches that preflight gets") from problem
 
 
 @contextmanager
 def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
-    """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
+    """Record in `memo` whether the model or the loss differentiates (a penalty, a force) and so needs gradients."""
 
     def noted(call: Any, *args: Any, **options: Any) -> Any:
         memo["needs gradients"] = True
@@ -58,7 +58,7 @@ def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
 
 
 def number_of(returned: Any) -> float:
-    """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
+    """The loss that a step returns: a number, a tensor, the first of several; NaN if it returns none."""
     if isinstance(returned, Mapping):
         returned = returned.get("loss", next(iter(returned.values()), None))
     elif isinstance(returned, list | tuple):
@@ -69,7 +69,7 @@ def number_of(returned: Any) -> float:
 
 
 class Bench:
-    """The live objects. `find` of a probe gets it in the place of a run's signals."""
+    """The live objects that a probe's `find` reads, as a question reads a run's signals."""
 
     def __init__(
         self,
@@ -87,23 +87,23 @@ class Bench:
         self.val_batches = val_batches or []
         self.config: Mapping[str, Any] = config or {}
         self.deep = deep
-        self.resumed = resumed  # a `RunView` of the run that is being continued
-        self.passes = 0  # forward passes made so far
+        self.resumed = resumed  # a `RunView` of the resumed run
+        self.passes = 0  # number of forward passes so far
         self.memo: dict[Any, Any] = {}
-        self.broken: set[int] = set()  # places of batches that cannot be run
+        self.broken: set[int] = set()  # indices of batches that cannot run
         self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.start = ProgramState(task)
 
-    # -- what is known ----------------------------------------------------------------------------
+    # -- facts ------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """By clean name, a tied one once."""
+        """Parameters by clean name, a tied one once."""
         return {clean(name): parameter for name, parameter in self.model.named_parameters()}
 
     @property
     def optimized(self) -> list[Tensor]:
-        """Every tensor that an optimizer holds, as often as it is there."""
+        """Every tensor of the optimizers, as often as they list it."""
         return [
             parameter
             for optimizer in self.task.optimizers
@@ -112,7 +112,7 @@ class Bench:
         ]
 
     def declared(self, name: str) -> float | None:
-        """A number of the configuration; None where it is not declared."""
+        """A number of the config; None if it is not declared."""
         return number(self.config.get(name))
 
     def token(self, name: str) -> int | None:
@@ -124,11 +124,11 @@ class Bench:
         return int(declared)
 
     def batch(self, index: int = 0) -> Any:
-        """One of the batches that can be run; a probe that needs more than there are cannot tell."""
+        """One of the batches that can run; raises `MissingSignal` if there are too few."""
         usable = [batch for position, batch in enumerate(self.batches) if position not in self.broken]
         if index >= len(usable):
-            need = "a batch that can be run" if index == 0 else f"{index + 1} batches"
-            raise MissingSignal("batches", f"this needs {need}", "give preflight more batches")
+            need = "a batch that can run" if index == 0 else f"{index + 1} batches"
+            raise MissingSignal("batches", f"the probe needs {need}", "give preflight more batches")
         batch = usable[index]
         micro = self.accumulation > 1 and is_list_of_batches(batch) and len(batch) == self.accumulation
         return batch[0] if micro else batch
@@ -147,26 +147,26 @@ class Bench:
 
     @property
     def train_step(self) -> Callable[[Task, Any], Any]:
-        """The program's own step; without one, what only it can show cannot be told."""
+        """The program's own step; raises `MissingSignal` without one."""
         if self.task.train_step is None:
             how = "give the task a train_step(task, batch): one whole optimizer step as the program writes it"
             raise MissingSignal("train_step", "the task has no train_step", how)
         return self.task.train_step
 
-    # -- what is done -----------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------
 
     @contextmanager
     def pristine(self) -> Iterator[None]:
-        """Whatever the body does to the program is undone, its draws from random generators too."""
+        """Restore the program after the body, including the state of random generators."""
         with untouched(self.task):
             yield
 
     def reseed(self) -> None:
-        """Random generators as they were when preflight began: two passes after it draw the same."""
+        """Restore the random generators to their first state, so that two passes draw the same."""
         put(self.start.random)
 
     def modes(self, training: bool) -> None:
-        """Every module into training or evaluation; `pristine` undoes it."""
+        """Set every module to training or evaluation mode; `pristine` undoes it."""
         self.model.train(training)
 
     def loss(self, batch: Any) -> Tensor:
@@ -176,12 +176,12 @@ class Bench:
             loss = self.task.loss_fn(self.task.model, batch)
         if isinstance(loss, Tensor) and loss.numel() == 1:
             return loss
-        raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(loss)}")
+        raise UsageError(f"loss_fn must return a scalar tensor, not {_shown(loss)}")
 
     def observe(self, batch: Any, *, edit: Edit | None = None, backward: bool = False) -> Pass:
-        """One pass, with everything seen: the model's calls, the graph of the loss, gradients where asked for.
+        """One observed pass: the model's calls, the graph of the loss, and gradients if `backward`.
 
-        `edit` changes what the model's first call is given. Gradients are cleared before.
+        `edit` changes the inputs of the model's first call. Gradients are cleared before.
         """
         with self.calls(edit) as calls, torch.enable_grad():
             loss = self.loss(batch)
@@ -199,7 +199,7 @@ class Bench:
         return Pass(float(loss.detach()), graph, calls, gradients)
 
     def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
-        """Differentiate; the targets that got no gradient are marked as ignored, whatever masks them."""
+        """Differentiate, and mark targets without a gradient as ignored, whatever masks them."""
         counted = counting(loss)
         with self.their_code("loss.backward"):
             loss.backward()  # type: ignore[no-untyped-call]
@@ -209,12 +209,12 @@ class Bench:
 
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
-        """The calls of the model within the body; `edit` changes what the first one is given."""
+        """The calls of the model within the body; `edit` changes the inputs of the first."""
         with calls_of(self.model, edit) as calls:
             yield calls
 
     def first_pass(self) -> Pass:
-        """The first batch, forward and backward, in training mode with the first random state; made once."""
+        """The first batch, forward and backward, in training mode with the first random state; computed once."""
         if "first pass" not in self.memo:
             self.guarded_passes()
             with self.pristine(), noting_inner_gradients(self.memo):
@@ -227,11 +227,11 @@ class Bench:
         return made
 
     def guarded_pass(self, index: int) -> GuardedPass:
-        """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
+        """The lookups and targets of a batch, checked before use; a batch that cannot run is left out."""
         return guarded_pass_at(self, index)
 
     def guarded_passes(self) -> list[GuardedPass]:
-        """The first batches up to one that can be run."""
+        """The first batches up to one that can run."""
         return first_guarded_passes(self)
 
     def without_gradients(self) -> AbstractContextManager[Any]:
@@ -240,9 +240,9 @@ class Bench:
         return torch.enable_grad() if "needs gradients" in self.memo else torch.no_grad()
 
     def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
-        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
+        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes its inputs.
 
-        The random numbers are those of the beginning; with another `draw` they are others.
+        `draw` selects other random numbers than those of the start.
         """
         with self.pristine(), self.without_gradients(), self.calls(edit) as calls:
             self.reseed()
@@ -253,13 +253,13 @@ class Bench:
         if not calls or calls[0].scores is None:
             raise MissingSignal(
                 "the model's call",
-                "loss_fn did not call the model itself, or it returned no tensor of numbers",
+                "loss_fn does not call the model, or the model returns no float tensor",
                 "let loss_fn(model, batch) call model(…)",
             )
         return calls[0].scores.detach()
 
     def quiet(self) -> Quiet:
-        """The scores of the first batch in evaluation mode, and how far they move by themselves; made once."""
+        """The scores of the first batch in evaluation mode, and how much two passes differ; computed once."""
         if "quiet" not in self.memo:
             scores, again = self.quiet_scores(self.batch()), self.quiet_scores(self.batch())
             noise = float(moved(scores, again).max()) if scores.shape == again.shape else float("inf")
@@ -268,9 +268,9 @@ class Bench:
         return made
 
     def plain_step(self, batch: Any, clip: float | None = None) -> float:
-        """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step.
+        """One ordinary step (zero_grad, loss, backward, clip, optimizer) for probes that need no train_step.
 
-        `clip` stands in for the declared threshold.
+        `clip` replaces the declared threshold.
         """
         for optimizer in self.task.optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -286,7 +286,7 @@ class Bench:
         return float(loss.detach())
 
     def own_step(self, batch: Any) -> float:
-        """The program's own step where it has one, else an ordinary one."""
+        """The program's own step, or an ordinary one without train_step."""
         if self.task.train_step is None:
             return self.plain_step(batch)
         self.passes += len(batch) if is_list_of_batches(batch) and len(batch) == self.accumulation else 1
@@ -295,7 +295,7 @@ class Bench:
 
     @contextmanager
     def their_code(self, name: str) -> Iterator[None]:
-        """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
+        """Turn an exception of the program's own functions into a missing signal."""
         with their_code(name):
             yield
 

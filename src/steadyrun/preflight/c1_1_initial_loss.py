@@ -1,4 +1,4 @@
-"""C1.1, before training: is the first loss finite, and that of a model that knows nothing?"""
+"""C1.1, before training: is the first loss finite, and that of a uniform guess?"""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from steadyrun.preflight.same_cause import probe_of, same, same_limits
 from steadyrun.questions.configuration.c1_1_initial_loss import QUESTION as RECORDED
 from steadyrun.questions.configuration.c5_1_initial_weights import QUESTION as WEIGHTS
 from steadyrun.questions.form import FAULT, Finding, Limits, Outcome
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.probes.loss_graph import Labels
 
-_NO_MEAN = "the loss is no mean of cross-entropies, or has other parts beside them"
+_NO_MEAN = "the loss is not a plain mean of cross-entropies"
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     first = bench.first_pass()
     measured = {"loss": first.loss}
     if not math.isfinite(first.loss):
-        return Finding("not-finite", f"the loss of the first batch is {first.loss:g}, before any step.", measured)
-    facts = f"the loss of the first batch is {shown(first.loss)}"
+        return Finding("not-finite", f"The loss of the first batch is {first.loss:g}, before any step.", measured)
+    facts = f"The loss of the first batch is {shown(first.loss)}"
     why = _unknown(bench, first.graph.labels)
     if why and why != _NO_MEAN:
-        return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
+        return Finding("pass", f"{facts}. The loss of a uniform guess is unknown: {why}.", measured)
     classes = first.graph.labels[0].classes
     expected = math.log(classes)
     offset = first.loss - expected
     measured |= {"expected": expected, "offset": offset}
-    against_guess = f"{facts}; ln {classes} = {shown(expected)} is the loss of a uniform guess"
+    against_guess = f"{facts}, a uniform guess has ln {classes} = {shown(expected)}"
     low = None
     if offset < -limit["low"]:
-        low = _low(bench, f"{against_guess}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
+        low = _low(bench, f"{against_guess}: {shown(-offset)} below, limit {limit['low']:g}", measured)
     if why and (low is None or low.outcome != "counts-too-little"):
-        return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
+        return Finding("pass", f"{facts}. The loss of a uniform guess is unknown: {why}.", measured)
     return low or _judged(bench, against_guess, offset, measured, limit)
 
 
 def _judged(bench: Bench, facts: str, offset: float, measured: dict[str, float], limit: Limits) -> Finding:
     if offset > limit["high"]:
-        return _high(bench, f"{facts}: {shown(offset)} above it, limit {limit['high']:g}", measured)
+        return _high(bench, f"{facts}: {shown(offset)} above, limit {limit['high']:g}", measured)
     if abs(offset) > limit["band"]:
-        return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured)
+        return Finding("off", f"{facts}: off by {shown(abs(offset))}, limit {limit['band']:g}.", measured)
     return Finding("pass", f"{facts} (within {limit['band']:g}).", measured)
 
 
 def _unknown(bench: Bench, labels: list[Labels]) -> str:
-    """Why the loss of a guess is not known; "" where it is."""
+    """Why the loss of a uniform guess is unknown; "" if it is known."""
     init = bench.config.get("init")
     if isinstance(init, str) and init.lower() != "random":
-        return f"init {init!r} is declared, so the weights are not random"
+        return f"the config declares init {init!r}, so the weights are not random"
     if bench.resumed is not None:
-        return "a run is being continued"
+        return "the run continues another"
     if not labels:
-        return "no cross-entropy over classes is seen"
+        return "the loss has no cross-entropy over classes"
     if len({targets.classes for targets in labels}) > 1:
-        return f"the loss is made of {len(labels)} cross-entropies over different classes"
+        return f"the loss has {len(labels)} cross-entropies over different numbers of classes"
     if _chooses_examples(labels[0]):
         return "the classes are the examples of the batch"
     plain = bench.first_pass().graph.plain
@@ -66,13 +66,13 @@ def _unknown(bench: Bench, labels: list[Labels]) -> str:
 
 
 def _chooses_examples(labels: Labels) -> bool:
-    """Whether each example is to find its own place in the batch, as in contrastive learning."""
+    """Whether each example's class is its own index in the batch, as in contrastive learning."""
     targets = labels.targets.flatten().tolist()
     return labels.classes >= len(targets) > 1 and targets == list(range(len(targets)))
 
 
 def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
-    """Weights that C5.1 finds too large are the cause, where nothing says that they are learned."""
+    """The finding for a high loss: weights that C5.1 finds too large are the cause, unless they are trained."""
     from steadyrun.preflight.as_record import GivenRecord
     from steadyrun.probes.description import describe_model, describe_weights
 
@@ -86,12 +86,12 @@ def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
     answer = WEIGHTS.ask(GivenRecord(config, {"loss": ([0], [measured["loss"]])}, facts_known).signals())
     new, known = _norm_scales(bench)
     if answer.kind == FAULT and new == known:
-        return Finding("weights", f"{facts}; {answer.message}", measured, fix=answer.fix)
+        return Finding("weights", f"{facts}. {answer.message}", measured, fix=answer.fix)
     return Finding("high", f"{facts}.", measured)
 
 
 def _norm_scales(bench: Bench) -> tuple[int, int]:
-    """How many norm layers have scales that are all alike, and of how many."""
+    """The number of norm layers with untrained scales (all equal), and the number of norm layers."""
     from steadyrun.probes.description import describe_weights
 
     scales = [
@@ -103,38 +103,43 @@ def _norm_scales(bench: Bench) -> tuple[int, int]:
 
 
 def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
-    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+    """The finding for a low loss: the scales of norm layers show whether the weights are trained."""
     new, scales = _norm_scales(bench)
     if bench.config.get("init") == "random" and new < scales:
-        learned = f"{scales - new} of {scales} norm layers have learned scales"
-        return Finding("already-trained", f"{facts}; random weights are declared, and {learned}.", measured)
+        learned = f"{scales - new} of {counted(scales, 'norm layer')} have trained scales"
+        return Finding("already-trained", f"{facts}. The config declares random weights, but {learned}.", measured)
     baseline = bench.declared("baseline_loss")
     known = bool(scales) and bench.config.get("init") == "random"
     if known and baseline is not None and measured["loss"] < baseline:
-        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {scales} norm layers are as new."
+        message = (
+            f"{facts}. It is also below the baseline {shown(baseline)}, yet all {scales} norm layers are untrained."
+        )
         return Finding("counts-too-little", message, measured)
-    return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured)
+    return Finding(
+        "low",
+        f"{facts}. Possible reasons: trained weights, a head bias set to the class frequencies, or another loss.",
+        measured,
+    )
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Is the loss of the first batch finite, and within 0.5 of ln C for a cross-entropy over C classes?",
+    asks="Is the first batch's loss finite, and within 0.5 of ln C for a cross-entropy over C classes?",
     needs=("loss_fn", "batches"),
     thresholds=same_limits(RECORDED, "band", "high", "low"),
     outcomes=(
-        same(RECORDED, "pass", meaning="the first loss is what it should be, as far as that is known"),
-        same(RECORDED, "off", meaning="the first loss is somewhat off that of a guess"),
+        same(RECORDED, "pass", meaning="the first loss is finite, and that of a uniform guess if known"),
+        same(RECORDED, "off", meaning="the first loss differs slightly from a uniform guess"),
         same(
             RECORDED,
             "high",
-            meaning="the loss starts far above a guess: weights too large, a head bias, or a margin",
+            meaning="the first loss is far above a uniform guess",
         ),
         Outcome(
             name="weights",
             answer=FAULT,
-            meaning="weights drawn too wide, or a bias, put the first loss far above that of a guess (the rules "
-            "of C5.1)",
-            fix="Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
+            meaning="initial weights are too large for the first loss",
+            fix="Initialise matrices with standard deviation 0.02 or by the Kaiming or Xavier rule, and biases with 0.",
             explains=("C1", "C5", "C3", "S4", "S5"),
         ),
         same(RECORDED, "low"),
@@ -143,8 +148,8 @@ QUESTION = probe_of(
         Outcome(
             name="not-finite",
             answer=FAULT,
-            meaning="the first loss is not a number",
-            fix="Look for a division by 0, the logarithm of 0, or a batch without labels that count (A3.7).",
+            meaning="the first loss is NaN or infinite",
+            fix="Look for a division by 0, a logarithm of 0, or a batch whose labels are all ignored (A3.7).",
             explains=("D1", "D2", "D3", "C1", "C3", "C4", "S"),
         ),
     ),

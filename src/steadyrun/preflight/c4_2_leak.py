@@ -1,4 +1,4 @@
-"""C4.2, before training: are validation examples trained on?"""
+"""C4.2, before training: does the training data contain validation examples?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steadyrun.questions.configuration.c4_2_generalisation import QUESTION as RE
 from steadyrun.questions.form import Finding, Limits, Threshold
 from steadyrun.signals.batches import overlap
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import percent
+from steadyrun.text import counted, percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -21,17 +21,19 @@ def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.labelled_examples import hashes
 
     if not bench.val_batches:
-        raise MissingSignal("val_batches", "there are no validation batches", "give preflight val_batches")
+        raise MissingSignal(
+            "val_batches", "preflight has no validation batches", "give preflight the validation loader"
+        )
     pad = bench.token("pad_id")
     trained, held_out = hashes(bench.batches, pad), hashes(bench.val_batches, pad)
     if not trained or not held_out:
-        raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
+        raise MissingSignal("batches", "the batches contain no arrays", "give batches of tensors or arrays")
     drawn = np.concatenate(trained)
     common = overlap(drawn.astype(np.float64), np.concatenate(held_out).astype(np.float64))
     measured = {"overlap": common.share, "compared": float(common.compared)}
     facts = (
-        f"{common.shared} of {common.compared} validation examples ({percent(common.share)}) are among the "
-        f"{len(drawn)} training examples looked at"
+        f"{common.shared} of {common.compared} validation examples ({percent(common.share)}) are among "
+        f"{counted(len(drawn), 'training example')}"
     )
     if not common.shared:
         return Finding("pass", f"{facts}.", measured)
@@ -43,13 +45,17 @@ def find(bench: Bench, limit: Limits) -> Finding:
         and different
         and batches >= limit["batches"]
     ):
-        return Finding("leak", f"{facts} (limit {percent(limit['overlap'])}).", measured)
-    return Finding("few-shared", f"{facts}, of {batches} different batches.", measured)
+        return Finding("leak", f"{facts}, limit {percent(limit['overlap'])}.", measured)
+    return Finding(
+        "few-shared",
+        f"{facts} in {batches} different batches." if batches > 1 else f"{facts} in a single batch.",
+        measured,
+    )
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are examples of the validation data also in the training data?",
+    asks="Does the training data contain validation examples?",
     needs=("batches", "val_batches"),
     thresholds=(
         *same_limits(RECORDED, "overlap", "compared", "different"),
@@ -57,13 +63,13 @@ QUESTION = probe_of(
             name="batches",
             value=4,
             unit="different training batches",
-            meaning="below which a few batches are learned by heart on purpose, or are one graph",
+            meaning="batches needed; fewer are an overfitting test or a single graph",
             seed="",
             decision="a graph whose nodes are split by a mask is one batch; an overfitting test has one to three",
         ),
     ),
     outcomes=(
-        same(RECORDED, "pass", meaning="no validation example is trained on"),
+        same(RECORDED, "pass", meaning="the training data contains no validation example"),
         same(RECORDED, "few-shared"),
         same(RECORDED, "leak", ("C4.2", "S1")),
     ),

@@ -1,4 +1,4 @@
-"""C6.1, before training: does weight decay touch only what it should?"""
+"""C6.1, before training: does weight decay apply only to the intended parameters?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Described:
-    """Live objects in the form in which a run's manifest describes them."""
+    """Live objects in the form of a run's manifest."""
 
     config: Mapping[str, Any]
     parts: Mapping[str, list[dict[str, Any]]]
@@ -30,7 +30,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.probes.description import describe_groups, named_parameters
 
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     weights = [{"name": name, "shape": list(parameter.shape)} for name, parameter in named_parameters(bench.model)]
     groups = describe_groups(bench.task.optimizers, bench.model)
     described: Any = _Described(bench.config, {"param_groups": groups, "initial_weights": weights})

@@ -1,4 +1,4 @@
-"""C6.3, before training: is an accumulated gradient that of the whole batch?"""
+"""C6.3, before training: does an accumulated gradient equal that of the whole batch?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     count = bench.accumulation
     if count == 1:
-        raise NotApplicable("no accumulation is declared")
+        raise NotApplicable("the config declares no accumulation")
     assert bench.train_step is not None
     own, backwards = _own_gradient(bench)
     if backwards == 1:
@@ -30,20 +30,20 @@ def find(bench: Bench, limit: Limits) -> Finding:
     times, alike = _compared(mine, theirs)
     last_times, last_alike = _compared(mine, ending)
     measured = {"times": times, "alike": alike, "accumulation": float(count)}
-    facts = f"the gradient of {count} micro-batches is {shown(times)} times their mean (cosine {alike:.4f})"
+    facts = f"The gradient of {count} micro-batches is {shown(times)} times their mean (cosine {alike:.4f})"
     near = limit["near"]
     if last_alike > 1 - near / 10 and alike < last_alike - near / 10:
-        message = f"the gradient is {shown(last_times)} times that of the last of {count} micro-batches alone."
+        message = f"The gradient is {shown(last_times)} times that of the last of {count} micro-batches alone."
         return Finding("only-last", message, measured)
     if alike < limit["alike"]:
-        return Finding("other", f"{facts}: weighted otherwise, or random.", measured)
+        return Finding("other", f"{facts}: other weights, or other random draws.", measured)
     if abs(times - 1) <= near:
         return Finding("pass", f"{facts}.", measured)
     if abs(times / count - 1) <= near:
         if bench.config.get("reduction") == "sum":
             return Finding("pass", f"{facts}: a sum, as declared.", measured)
         if _as_reported(bench):
-            return Finding("pass", f"{facts}; but what is differentiated is the loss that is reported.", measured)
+            return Finding("pass", f"{facts}. The differentiated losses add up to the returned loss.", measured)
         return Finding("not-divided", f"{facts}.", measured)
     if abs(times * count - 1) <= near:
         return Finding("divided-twice", f"{facts}.", measured)
@@ -51,7 +51,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
-    """What the program's step differentiates in all, before clipping and unscaled, and in how many backward passes."""
+    """The step's whole gradient, unscaled and before clipping, and the number of backward passes."""
     from steadyrun.preflight.rehearsal import rehearsal
     from steadyrun.preflight.step_trace import BACKWARD, CLIP
 
@@ -59,8 +59,8 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
     if not trace.stepped:
         raise MissingSignal(
             "a whole step",
-            "the first call of train_step does not step",
-            "let train_step take the list of micro-batches",
+            "the first call of train_step does not step the optimizer",
+            "let train_step accept a list of micro-batches",
         )
     names = {id(parameter): name for name, parameter in bench.parameters.items()}
     factor = 1.0
@@ -72,7 +72,7 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
 
 
 def _as_reported(bench: Bench) -> bool:
-    """Whether all that a step differentiates is the loss it returns: then loss_fn divides by the number itself."""
+    """Whether a step's differentiated losses add up to the loss it returns: then loss_fn divides by the count."""
     from steadyrun.preflight.rehearsal import rehearsal
 
     trace = rehearsal(bench).first
@@ -82,15 +82,15 @@ def _as_reported(bench: Bench) -> bool:
 
 def _one_backward(bench: Bench, count: int) -> Finding:
     if bench.memo.get("takes a list"):
-        message = f"{count} micro-batches are declared, and a step calls backward once."
+        message = f"The config declares {count} micro-batches, but a step calls backward once."
         return Finding("one-backward", message, {"accumulation": float(count)})
     raise MissingSignal(
-        "micro-batches", "train_step takes no list of micro-batches", "let train_step take the list of micro-batches"
+        "micro-batches", "train_step accepts no list of micro-batches", "let train_step accept a list of micro-batches"
     )
 
 
 def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The mean of the micro-batches' gradients, drawn as the program draws; and that of the last one alone."""
+    """The mean gradient of the micro-batches, with the program's random draws, and the last one's gradient."""
     with bench.pristine():
         bench.reseed()
         bench.modes(True)
@@ -116,7 +116,7 @@ def _joined(gradients: dict[str, Tensor], names: list[str]) -> Tensor:
 
 
 def _compared(gradient: Tensor, reference: Tensor) -> tuple[float, float]:
-    """How many times the other, and how alike in direction."""
+    """The ratio of a gradient to the reference, and their cosine."""
     if gradient.shape != reference.shape:
         raise NotApplicable("sparse gradients cannot be compared")
     product, sizes = float(gradient @ reference), float(gradient.norm() * reference.norm())
@@ -132,7 +132,7 @@ QUESTION = probe_of(
             name="near",
             value=0.05,
             unit="relative",
-            meaning="how near to 1, to the number of micro-batches or to its inverse a ratio counts as that",
+            meaning="distance from 1, the number of micro-batches or its inverse that counts as equal",
             seed="",
             decision="the same passes differ by 1e-6 in float32 and by 1e-2 under autocast",
         ),
@@ -140,11 +140,10 @@ QUESTION = probe_of(
             name="alike",
             value=0.98,
             unit="cosine",
-            meaning="below it the two gradients are of different losses",
+            meaning="a lower cosine shows that the gradients belong to different losses",
             seed="",
-            decision="with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays "
-            "above 0.98 only "
-            "where lengths are alike",
+            decision="with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above "
+            "0.98 only if their lengths are similar",
         ),
     ),
     outcomes=(
@@ -153,22 +152,22 @@ QUESTION = probe_of(
         Outcome(
             name="divided-twice",
             answer=FAULT,
-            meaning="the mean is divided once more",
-            fix="Divide once.",
+            meaning="the accumulated gradient is divided twice",
+            fix="Divide the loss by the number of micro-batches once, not again after a mean.",
             explains=("C4", "S"),
         ),
         Outcome(
             name="only-last",
             answer=FAULT,
-            meaning="only the last micro-batch counts",
+            meaning="only the last micro-batch contributes to the gradient",
             fix="Call zero_grad once per step, not once per micro-batch.",
             explains=("C3", "C4", "S"),
         ),
-        Outcome(name="one-backward", answer=NOTE, meaning="accumulation is declared, and a step has one backward pass"),
+        Outcome(name="one-backward", answer=NOTE, meaning="accumulation is declared, but a step calls backward once"),
         Outcome(
             name="other",
             answer=NOTE,
-            meaning="micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise",
+            meaning="the step weights micro-batches differently, as a mean over tokens does",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""C7.1, before training: does the clip threshold leave enough of the gradient to learn?"""
+"""C7.1, before training: is the clip threshold high enough to learn?"""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     clip = bench.declared("clip")
     if not clip or clip < 0:
-        raise NotApplicable("config declares no clip")
+        raise NotApplicable("the config declares no clip")
     norm, _ = gradient_size(bench)
     times, measured = norm / clip, {"clipped": norm / clip}
-    facts = f"the first gradient norm is {shown(norm)}, the clip threshold {shown(clip)}"
+    facts = f"The first gradient norm is {shown(norm)}, the clip threshold {shown(clip)}"
     if times <= limit["clipped"]:
         return Finding("far-enough", f"{facts}.", measured)
     trial = tried_without(bench, clip=norm)
     measured |= {"own": trial.own, "without": trial.without}
-    message = f"{facts}; {trial.words('if gradients are clipped at that norm')}."
+    message = f"{facts}. {trial.words('if the clip threshold equals that norm')}."
     return Finding("clip-too-tight" if trial.held_down(limit) else "far-enough", message, measured)
 
 
@@ -39,13 +39,13 @@ QUESTION = probe_of(
     needs=("clip", "optimizer", "loss_fn", "batches"),
     thresholds=same_limits(RECORDED, "clipped") + same_limits(RATE, "learns", "nothing", "factor"),
     outcomes=(
-        same(RECORDED, "far-enough", meaning="the clip threshold leaves enough of the gradient"),
+        same(RECORDED, "far-enough", meaning="the clip threshold is high enough to learn"),
         replace(
             same(
                 RECORDED,
                 "clip-too-tight",
                 ("V1", "C3", "C4", "S", "P6.1", "P6.5"),
-                "with the clip threshold near the gradient norm the program learns, with its own it does not",
+                "the clip threshold is too low for the program to learn",
             ),
             answer=FAULT,
             experiment="",

@@ -1,4 +1,4 @@
-"""What one pass over a batch shows."""
+"""The calls, loss and gradients of one pass over a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[s
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call of the model: what it was given, what it returned."""
+    """One call of the model: its inputs and its output."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -25,23 +25,23 @@ class ModelCall:
 
     @property
     def scores(self) -> Tensor | None:
-        """The output's logits where it names them, its first float tensor otherwise."""
+        """The output's `logits`, or its first float tensor."""
         named = getattr(self.output, "logits", None)
         return named if isinstance(named, Tensor) else first_float(self.output)
 
     def tensors(self) -> list[Tensor]:
-        """The tensors that the model was given."""
+        """The tensors among the inputs."""
         return [argument for argument in (*self.args, *self.kwargs.values()) if isinstance(argument, Tensor)]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass of the loss function, and (where asked for) what backward left."""
+    """One forward pass of the loss function, with the gradients if backward ran."""
 
     loss: float
     graph: LossGraph
     calls: list[ModelCall]
-    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent if None
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class Quiet:
     """A model's scores in evaluation mode."""
 
     scores: Tensor
-    noise: float  # how far two passes over the same batch differ
+    noise: float  # largest difference between two passes over the same batch
     size: float  # the largest score
 
     def limit(self, relative: float) -> float:
-        """Beyond this a score has moved."""
+        """The change beyond which a score counts as moved."""
         return max(relative * self.size, 10 * self.noise)
 
 
 @contextmanager
 def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
-    """The calls of a model within the body; `edit` changes what the first one is given."""
+    """The calls of a model within the body; `edit` changes the inputs of the first."""
     calls: list[ModelCall] = []
     pending: list[Edit] = [] if edit is None else [edit]
 

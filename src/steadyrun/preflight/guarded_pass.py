@@ -1,6 +1,6 @@
-"""One forward pass in which every lookup and every class target is checked before it is used.
+"""A forward pass that checks every embedding lookup and every class target before use.
 
-On an accelerator an id beyond its table ends the process: here the pass is left before it happens.
+On an accelerator an id beyond its table ends the process: the pass stops before that.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from steadyrun.signals.missing import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
-_FIRST = 4  # batches that are looked at until one can be run
+_FIRST = 4  # batches tried until one can run
 _MEAN = 1
 _EMBEDDINGS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
 
 
 class OutOfRange(Exception):  # noqa: N818  an answer in the making
-    """Something that the next operation could not take."""
+    """An id or a label that the next operation cannot accept."""
 
     def __init__(self, kind: str, value: int, size: int, name: str) -> None:
         super().__init__(f"{kind} {value} of {size}")
@@ -38,7 +38,7 @@ class OutOfRange(Exception):  # noqa: N818  an answer in the making
 
 @dataclass(frozen=True)
 class Lookup:
-    """Ids that went through an embedding."""
+    """Ids looked up in an embedding."""
 
     table: str
     rows: int
@@ -61,7 +61,7 @@ class Targets:
 
 @dataclass
 class GuardedPass:
-    """What one pass looked up and compared, as far as it came."""
+    """The lookups and targets of one pass, up to its first problem."""
 
     lookups: list[Lookup] = field(default_factory=list)
     targets: list[Targets] = field(default_factory=list)
@@ -70,7 +70,7 @@ class GuardedPass:
 
 
 def guarded_pass(bench: Bench, batch: Any) -> GuardedPass:
-    """One guarded forward pass. What stays compiled is opaque: nothing is seen in it."""
+    """Run one guarded forward pass. A part that stays compiled is opaque."""
     guarded = GuardedPass()
     if is_compiled(bench.task.model) and not hasattr(torch.compiler, "set_stance"):
         return guarded
@@ -97,7 +97,7 @@ def _looking(bench: Bench) -> Iterator[None]:
 
 @contextmanager
 def surviving(bench: Bench) -> Iterator[None]:
-    """An accelerator that is asked for a row which is not there is lost to the process: the batch is refused before."""
+    """Refuse a batch with an id or label out of range, which would end the process on an accelerator."""
     if bench.device.type == "cpu" or "looking" in bench.memo:
         yield
         return
@@ -105,12 +105,12 @@ def surviving(bench: Bench) -> Iterator[None]:
         with _Guard(GuardedPass(), bench):
             yield
     except OutOfRange as problem:
-        why = f"a batch has an {problem.kind} {problem.value} where there are {problem.size}"
-        raise MissingSignal("batches", why, "mend what P1.1 and P1.2 say of the batches first") from problem
+        why = f"a batch has {problem.kind} {problem.value}, out of range for {problem.name} of size {problem.size}"
+        raise MissingSignal("batches", why, "fix the ids and labels that P1.1 and P1.2 report first") from problem
 
 
 def guarded_pass_at(bench: Bench, index: int) -> GuardedPass:
-    """A look at one batch, made once; where it cannot be run it is left out from then on."""
+    """The guarded pass of one batch, computed once; a batch that cannot run is left out from then on."""
     if ("guarded pass", index) not in bench.memo:
         fresh = bench.memo["guarded pass", index] = guarded_pass(bench, bench.batches[index])
         if fresh.problem is not None:
@@ -120,7 +120,7 @@ def guarded_pass_at(bench: Bench, index: int) -> GuardedPass:
 
 
 def first_guarded_passes(bench: Bench) -> list[GuardedPass]:
-    """The first batches up to one that can be run."""
+    """The first batches up to one that can run."""
     passes: list[GuardedPass] = []
     for index in range(min(len(bench.batches), _FIRST)):
         passes.append(guarded_pass_at(bench, index))

@@ -1,4 +1,4 @@
-"""Whether one setting, and not the learning rate, keeps the updates so small that nothing is learned."""
+"""Whether one setting, not the learning rate, makes updates too small to learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyrun.text import shown
 
 @dataclass(frozen=True)
 class Trial:
-    """The program as it is at several rates, and its last loss at its own rate without the setting."""
+    """The unchanged program at several learning rates, and its last loss at its own rate without the setting."""
 
     seen: Sweep
     end: float
@@ -28,9 +28,9 @@ class Trial:
         return self.seen.fall(self.end)
 
     def held_down(self, limit: Limits) -> bool:
-        """Whether it learns without the setting, and with it not even at a far larger rate, or only at such a one.
+        """Whether it learns without the setting, and with it only at a far larger learning rate or not at all.
 
-        No careful choice costs so much.
+        A deliberate choice does not cost that much.
         """
         if self.without <= limit["learns"]:
             return False
@@ -39,16 +39,16 @@ class Trial:
 
     def words(self, instead: str) -> str:
         return (
-            f"the loss goes from {shown(self.seen.start)} to {shown(self.seen.ends[1.0])} in {STEPS} steps, and to "
+            f"In {STEPS} steps the loss goes from {shown(self.seen.start)} to {shown(self.seen.ends[1.0])}, and to "
             f"{shown(self.end)} {instead}"
         )
 
 
 def tried_without(bench: Bench, *, clip: float | None = None, epsilon: float | None = None) -> Trial:
-    """Train a few steps at the program's own rate with another clip threshold or epsilon."""
+    """Train a few steps at the program's own learning rate with another clip threshold or epsilon."""
     seen = sweep(bench)
     if not from_scratch(bench, seen.start):
-        raise NotApplicable("only weights that start at random must learn at once; this start is not known as random")
+        raise NotApplicable("only random initial weights must learn at once, and these are not known to be random")
     end = trained(bench, seen.rates, 1.0, clip=clip, epsilon=epsilon)
     return Trial(seen, end)
 

@@ -1,4 +1,4 @@
-"""What a model is given, changed in one place: to see what it makes of it."""
+"""Edits of a model's inputs that show how its outputs react."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from steadyrun.program.containers import leaves, rebuilt
 
 Change = Callable[[Tensor], Tensor | None]
-"""A tensor in the place of another; None leaves it."""
+"""A replacement for a tensor; None keeps it."""
 
 
 def tensors_in(structure: Any) -> Iterator[Tensor]:
-    """Every tensor in what a model is given or returns."""
+    """Every tensor in the inputs or outputs of a model."""
     return (leaf for leaf in leaves(structure) if isinstance(leaf, Tensor))
 
 
 def changed(structure: Any, change: Change) -> Any:
-    """The same structure with other tensors; nothing in the original is touched."""
+    """A copy of the structure with changed tensors; the original stays untouched."""
 
     def replaced(leaf: Any) -> Any:
         other = change(leaf) if isinstance(leaf, Tensor) else None
@@ -36,7 +36,7 @@ def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple
 
 
 def moved(first: Tensor, second: Tensor) -> Tensor:
-    """How far each element moved; where only one of the two is a finite number, infinitely far."""
+    """How far each element moved; infinity if only one of the two is finite."""
     if first.is_complex() and second.is_complex():
         first, second = torch.view_as_real(first.detach()), torch.view_as_real(second.detach())
     wide = torch.float64 if first.device.type in {"cpu", "cuda"} else torch.float32
@@ -48,7 +48,7 @@ def moved(first: Tensor, second: Tensor) -> Tensor:
 
 
 def size_of(scores: Tensor) -> float:
-    """The largest finite magnitude: what a movement is measured against."""
+    """The largest finite magnitude, the reference for a change."""
     values = scores.detach().abs()
     finite = values[values.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0
@@ -58,7 +58,7 @@ def size_of(scores: Tensor) -> float:
 
 
 def later_tokens(tokens: Tensor, half: int) -> Any:
-    """An edit: other tokens from a place on."""
+    """An edit: other tokens from an index on."""
 
     def change(tensor: Tensor) -> Tensor | None:
         if tensor.shape != tokens.shape or not torch.equal(tensor.to(tokens.device), tokens):
@@ -72,12 +72,12 @@ def later_tokens(tokens: Tensor, half: int) -> Any:
 
 
 def rolled(tensor: Tensor) -> Tensor:
-    """The rows one place further."""
+    """The rows shifted by one."""
     return tensor.roll(1, 0) if tensor.dim() and tensor.shape[0] > 1 else tensor
 
 
 def rolled_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An edit: rows one place further in what is no label; labels that a model is given stay where they are."""
+    """An edit: the input rows shifted by one, with labels unchanged."""
     named = {
         key: argument if "label" in key or "target" in key else changed(argument, rolled)
         for key, argument in kwargs.items()
@@ -86,7 +86,7 @@ def rolled_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
 
 
 def emptied(tensor: Tensor) -> Tensor:
-    """Numbers become zero; rows of whole numbers are read from another place on."""
+    """Zeros for floats; rows of integers shifted by one column."""
     if tensor.is_floating_point():
         return torch.zeros_like(tensor)
     if tensor.dtype == torch.bool or tensor.dim() < 2:
@@ -95,7 +95,7 @@ def emptied(tensor: Tensor) -> Tensor:
 
 
 def opaque(argument: Any) -> bool:
-    """Whether there is something in it that an edit cannot look into."""
+    """Whether it contains an object that an edit cannot change."""
     if isinstance(argument, dict):
         return any(map(opaque, argument.values()))
     if type(argument) in (list, tuple):
@@ -106,7 +106,7 @@ def opaque(argument: Any) -> bool:
 
 
 def fewer_rows(batch: Any, rows: int) -> Any:
-    """The batch without its last example: every tensor and array of so many rows loses one."""
+    """The batch without its last example: every tensor and array with `rows` rows loses one."""
 
     def without_last(leaf: Any) -> Any:
         whole = isinstance(leaf, Tensor | np.ndarray) and leaf.ndim and leaf.shape[0] == rows

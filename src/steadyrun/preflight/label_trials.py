@@ -1,4 +1,4 @@
-"""The batches whose labels are worth a pass: the first ones, and those whose labels look wrong."""
+"""Guarded passes over batches: the first ones, and those whose labels look wrong."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.preflight.guarded_pass import GuardedPass, Targets
 
-_TRIED = 3  # batches that look bad and are tried
+_TRIED = 3  # suspicious batches that are run
 Sources = list[tuple["Targets", ArraySource]]
 
 
 def first_trials(bench: Bench) -> list[tuple[int, GuardedPass]]:
-    """The first batches up to one that can be run, by index."""
+    """The first batches up to one that can run, by index."""
     return list(enumerate(bench.guarded_passes()))
 
 
 def more_trials(bench: Bench, sources: Sources) -> list[tuple[int, GuardedPass]]:
-    """Batches with labels outside of the classes, or with none that counts; each is run once for all probes."""
+    """Batches with labels outside the classes or all ignored; each runs once for all probes."""
     return [(index, bench.guarded_pass(index)) for index in _suspicious(bench, sources)[:_TRIED]]
 
 
 def label_sources(bench: Bench, trials: list[tuple[int, GuardedPass]]) -> Sources:
-    """The class targets of the loss, with the array of the batch that each is taken from."""
+    """The class targets of the loss, each with its array in the batch."""
     if not trials or not trials[-1][1].targets:
-        raise NotApplicable("no class targets are seen to go into a cross-entropy")
+        raise NotApplicable("the loss has no cross-entropy with class targets")
     index, last = trials[-1]
     arrays = integers(bench.batches[index])
     return [(target, source) for target in last.targets if (source := source_of(target.values, arrays)) is not None]

@@ -1,4 +1,4 @@
-"""The examples of the batches: their classes, what was given, hashes of both."""
+"""The examples of the batches: their classes, and hashes of their contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hashes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Where the batches hold one class per example."""
+    """The array of the batches with one class per example."""
 
     source: ArraySource
     count: int
@@ -45,7 +45,7 @@ class Classes:
 
 
 def classes_of(bench: Bench) -> Classes | None:
-    """The array that holds one class per example; None where there is none, or it is made in the loss function."""
+    """The array with one class per example; None if the batches have none."""
     if "classes" not in bench.memo:
         bench.memo["classes"] = _find_classes(bench)
     classes: Classes | None = bench.memo["classes"]
@@ -76,12 +76,12 @@ def hashes(batches: list[Any], pad_id: int | None) -> list[Hashes]:
 
 
 def again(loader: Any, most: int) -> list[Any]:
-    """The batches of a later pass over a loader: random numbers are drawn from where nobody has drawn yet."""
+    """The batches of a later pass over a loader, with random numbers not drawn before."""
     from steadyrun.preflight.batch_draw import first_of
     from steadyrun.program.random_state import move_on
 
     if isinstance(loader, list | tuple):
-        raise MissingSignal("loader", "the batches are a list, the same at every pass", "give preflight the loader")
+        raise MissingSignal("loader", "the batches are a list, the same in every pass", "give preflight the loader")
     if hasattr(loader, "__next__"):
         raise MissingSignal("loader", "the loader can be read only once", "give preflight a loader, not its iterator")
     move_on(loader)

@@ -1,4 +1,4 @@
-"""The layers of a model in the order of one forward pass, and what their hidden units do on the first batches."""
+"""The layers of a model in the order of a forward pass, and the activity of their hidden units."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from steadyrun.probes.dead_units import SILENT_BELOW, UnitsTap, find_units
 from steadyrun.probes.float_tensors import first_float
 from steadyrun.program.model_parts import clean, find_blocks
 
-# The layers of a model as one forward pass calls them: in which order, and what they give.
+# The layers of a model in the order of one forward pass, with their outputs.
 
 
 LayerHook = Callable[[str, nn.Module, Any, Any], None]
-"""Called after every layer: its name, itself, what it took, what it gave."""
+"""Called after every layer: its name, the module, its inputs, its output."""
 
 
 def run_over_layers(bench: Bench, batch: Any, hook: LayerHook, *, training: bool = False) -> Tensor | None:
-    """One forward pass without gradients, with every layer looked at; the scores of the model's call."""
+    """Run one forward pass without gradients, with a hook on every layer; returns the scores."""
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
 
     def after(module: nn.Module, args: Any, output: Any) -> None:
@@ -43,7 +43,7 @@ def run_over_layers(bench: Bench, batch: Any, hook: LayerHook, *, training: bool
 
 
 def call_order(bench: Bench) -> tuple[list[tuple[str, nn.Module]], Tensor | None, dict[str, Tensor]]:
-    """The layers with weights in the order they were first called, the scores, and what each gave; made once."""
+    """The layers with weights in the order of their first calls, the scores, and the outputs; computed once."""
     if "call order" not in bench.memo:
         order: dict[str, nn.Module] = {}
         outputs: dict[str, Tensor] = {}
@@ -61,7 +61,7 @@ def call_order(bench: Bench) -> tuple[list[tuple[str, nn.Module]], Tensor | None
 
 
 def output_layer(bench: Bench) -> tuple[str, nn.Module] | None:
-    """The layer whose output is the model's scores; None where something else makes them."""
+    """The layer whose output is the model's scores; None if no layer outputs them."""
     order, scores, outputs = call_order(bench)
     if scores is None:
         return None
@@ -72,7 +72,7 @@ def output_layer(bench: Bench) -> tuple[str, nn.Module] | None:
     return None
 
 
-# What hidden units do on the first batches: which are silent on all rows, which are at the ends of their range.
+# The activity of hidden units on the first batches: silent on all rows, or saturated.
 
 
 BATCHES = 3
@@ -82,15 +82,15 @@ _ENDS = 0.01
 
 @dataclass(frozen=True)
 class Units:
-    """One layer of units over all rows."""
+    """The activity of one layer's units over all rows."""
 
     name: str
     kind: str
     units: int
     rows: int
-    dead: float  # share of units that are zero on all rows
-    silent: float  # share of rows without any active unit
-    saturated: float  # share of numbers at an end of the range of tanh or sigmoid
+    dead: float  # fraction of units that are zero on all rows
+    silent: float  # fraction of rows without any active unit
+    saturated: float  # fraction of values at an end of the range of tanh or sigmoid
     rectified: bool
 
 
@@ -112,7 +112,7 @@ class _Counts:
 
 
 def activity(bench: Bench) -> list[Units]:
-    """Every layer of units, seen on a few batches in evaluation mode; made once."""
+    """The activity of every layer on a few batches in evaluation mode; computed once."""
     if "units" not in bench.memo:
         bench.memo["units"] = _measured(bench)
     made: list[Units] = bench.memo["units"]
@@ -164,7 +164,7 @@ def _hooks(module: nn.Module, before: Any, after: Any) -> list[Any]:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """One row per place; of images (four dimensions and more) a unit is a channel."""
+    """One row per position; in images (four dimensions and more) a unit is a channel."""
     values = tensor.detach()
     if values.dim() >= 4:
         values = values.movedim(1, -1)

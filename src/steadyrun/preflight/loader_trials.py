@@ -1,4 +1,4 @@
-"""torch's loaders: their datasets and samplers, tried without touching the originals."""
+"""torch's loaders: their datasets and samplers, run without touching the originals."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from steadyrun.preflight.batch_arrays import as_numpy
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
-_LONGEST = 2_000_000  # places: a sampler may be without an end
-_SECONDS = 30.0  # for which an item of a worker is waited for
+_LONGEST = 2_000_000  # indices: a sampler may be endless
+_SECONDS = 30.0  # timeout for an item of a worker
 
 
 def torch_loader(loader: Any) -> DataLoader[Any]:
-    """A DataLoader over a dataset with places; for anything else the question does not arise."""
+    """A DataLoader over an indexed dataset; raises `NotApplicable` for anything else."""
     if not isinstance(loader, DataLoader):
-        raise NotApplicable("the batches come from no torch DataLoader")
+        raise NotApplicable("the batches do not come from a torch DataLoader")
     if isinstance(loader.dataset, IterableDataset):
-        raise NotApplicable("the dataset is a stream (IterableDataset): its examples have no places")
+        raise NotApplicable("the dataset is a stream (IterableDataset), whose examples have no index")
     return loader
 
 
@@ -37,9 +37,9 @@ def streams(loader: Any) -> bool:
 
 
 def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str], list[str]]:
-    """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
+    """Digests of one item fetched `count` times by each of two workers, started as the loader starts its own."""
     double: DataLoader[Any] = DataLoader(
-        loader.dataset,  # itself, for a worker_init_fn may look for it
+        loader.dataset,  # the original, because a worker_init_fn may look for it
         sampler=[first_key(loader)] * (2 * count),
         batch_size=None,
         collate_fn=digest,
@@ -55,7 +55,7 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
         try:
             digests = [str(drawn) for drawn in reading]
         except Exception as problem:
-            why = f"an item could not be fetched by two workers: {type(problem).__name__}: {str(problem)[:200]}"
+            why = f"two workers could not fetch an item: {type(problem).__name__}: {str(problem)[:200]}"
             raise MissingSignal("items of the dataset", why, "make loader.dataset[0] work in a worker") from problem
         finally:
             end = getattr(reading, "_shutdown_workers", None)
@@ -65,7 +65,7 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
 
 
 def length(container: Any) -> int | None:
-    """How many there are, where that is known."""
+    """The length, or None if it is unknown."""
     try:
         return len(container)
     except (TypeError, NotImplementedError):
@@ -84,7 +84,7 @@ def first_key(loader: DataLoader[Any]) -> Any:
 
 
 def digest(item: Any) -> str:
-    """A digest of all that is in an item: equal items have equal digests."""
+    """A digest of an item's whole content."""
     sha = hashlib.sha256()
     for part in _parts(item):
         sha.update(part)
@@ -113,7 +113,7 @@ def _parts(item: Any) -> Iterator[bytes]:
 
 
 def order(sampler: Any, most: int) -> list[int]:
-    """The first places that a sampler, or one of batches, gives. It is read to its end, where it may count epochs."""
+    """The first indices of a sampler or batch sampler. Reads it to its end, because it may count epochs there."""
     indices: list[int] = []
     for drawn in islice(iter(sampler), _LONGEST):
         if len(indices) < most:
@@ -122,7 +122,7 @@ def order(sampler: Any, most: int) -> list[int]:
 
 
 def twin(sampler: Any) -> Any:
-    """A copy whose random generators are its own; data that it only looks at is shared."""
+    """A copy with its own random generators; it shares the data."""
     double = copy.copy(sampler)
     for name, attribute in vars(sampler).items():
         if isinstance(attribute, torch.Generator):

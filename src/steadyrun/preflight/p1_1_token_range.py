@@ -1,4 +1,4 @@
-"""P1.1: has every id a row in the table that it is looked up in?"""
+"""P1.1: does every id have a row in its embedding table?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.preflight.guarded_pass import GuardedPass, Lookup
 
-_TRIED = 3  # batches that look bad and are tried
+_TRIED = 3  # suspicious batches that are run
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
@@ -23,7 +23,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         if guarded.problem is not None and guarded.problem.kind == "id":
             return _beyond(index, guarded, bench)
     if not passes or not passes[-1].lookups:
-        raise NotApplicable("no ids are seen to go through an embedding")
+        raise NotApplicable("the model looks up no ids in an embedding")
     lookups = passes[-1].lookups
     arrays = integers(bench.batches[len(passes) - 1])
     sources = [(lookup, source) for lookup in lookups if (source := source_of(lookup.ids, arrays)) is not None]
@@ -32,17 +32,17 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         if guarded.problem is not None and guarded.problem.kind == "id":
             return _beyond(index, guarded, bench)
     widest = max((lookup for lookup, _ in sources), key=lambda lookup: lookup.rows, default=lookups[0])
-    of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
+    of = f"all {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "the tried batch"
     top = max(int(lookup.ids.max()) for lookup in lookups if lookup.table == widest.table)
     return Finding(
         "pass",
-        f"every id of {of} has a row: the largest of the first batch is {top}, {widest.table} has {widest.rows} rows.",
+        f"Every id of {of} has a row: the largest of the first batch is {top}, {widest.table} has {widest.rows} rows.",
         {"largest_id": float(top), "rows": float(widest.rows)},
     )
 
 
 def _suspicious(bench: Bench, sources: list[tuple[Lookup, ArraySource]], lookups: list[Lookup]) -> list[int]:
-    """Batches with an id beyond its table, or more positions than a table of positions has."""
+    """Batches with an id beyond its table, or with more positions than the position table has."""
     positions = min((lookup.rows for lookup in lookups if _counts_up(lookup)), default=None)
     suspicious = []
     for index, batch in enumerate(bench.batches):
@@ -72,18 +72,18 @@ def _beyond(index: int, guarded: GuardedPass, bench: Bench) -> Finding:
     where = f" ({source.words})" if source is not None else ""
     return Finding(
         "beyond-the-table",
-        f"batch {index}{where}: id {problem.value} is looked up in {problem.name}, which has {problem.size} rows "
-        f"(0 to {problem.size - 1}); {wrong} of {ids.size} ids have no row.",
+        f"Batch {index}{where} looks up id {problem.value} in {problem.name}, which has {problem.size} rows "
+        f"(0 to {problem.size - 1}). Ids without a row: {wrong} of {ids.size}.",
         {"id": float(problem.value), "rows": float(problem.size), "without_row": float(wrong)},
     )
 
 
 QUESTION = Question(
     code="P1.1",
-    name="ids within their tables",
-    asks="Does every id of the batches have a row in the embedding that it is looked up in?",
-    why="An id beyond its table ends training with an IndexError on the CPU and with a device-side assert on a GPU, "
-    "whenever the batch that has it comes.",
+    name="ids within their embedding tables",
+    asks="Does every id of the batches have a row in its embedding table?",
+    why="An id beyond its table stops training at its batch, with an IndexError on the CPU or a device-side assert on "
+    "a GPU.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(),
@@ -92,9 +92,9 @@ QUESTION = Question(
         Outcome(
             name="beyond-the-table",
             answer=FAULT,
-            meaning="an id has no row in its table",
-            fix="Make the table as large as the vocabulary with its added tokens (model.resize_token_embeddings, "
-            "num_embeddings), a table of positions as long as the longest text, or mend the ids.",
+            meaning="an id is too large for its embedding table",
+            fix="Enlarge the table to the vocabulary with its added tokens (model.resize_token_embeddings, "
+            "num_embeddings), a position table to the longest text, or correct the ids.",
             explains=("P1.2", "P1.9", "P3.3", "D1"),
         ),
     ),

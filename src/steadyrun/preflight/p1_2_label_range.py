@@ -1,4 +1,4 @@
-"""P1.2: is every label a class that the scores have?"""
+"""P1.2: is every label a class of the model's scores?"""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return one_class
     counted = first.values[first.values != first.ignore_index]
     share = counted.size / max(1, first.values.size)
-    span = f"{counted.min()} to {counted.max()}" if counted.size else "none that counts"
-    of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
+    span = f"{counted.min()} to {counted.max()}" if counted.size else "all ignored"
+    of = f"all {len(bench.batches)} batches" if sources and len(bench.batches) > 1 else "the tried batch"
     return Finding(
         "pass",
-        f"the labels of {of} are classes of the {first.classes} scores; in the first batch {span}, {percent(share)} of "
-        "them count.",
+        f"All labels of {of} are within {first.classes} classes. The first batch has {span}, {percent(share)} of "
+        "its labels are in the loss.",
         {"classes": float(first.classes), "counting": share},
     )
 
@@ -49,30 +49,31 @@ def _wrong(index: int, guarded: GuardedPass) -> Finding | None:
         wrong = int((outside & (targets.values != targets.ignore_index)).sum())
         return Finding(
             "no-such-class",
-            f"batch {index}: label {problem.value} among scores for {problem.size} classes (0 to {problem.size - 1}; "
-            f"{targets.ignore_index} would be ignored); {wrong} of {targets.values.size} labels are no class.",
+            f"Batch {index} has label {problem.value}, the model scores {problem.size} classes (0 to "
+            f"{problem.size - 1}, ignored: {targets.ignore_index}). Out of range: {wrong} of {targets.values.size} "
+            "labels.",
             {"label": float(problem.value), "classes": float(problem.size), "no_class": float(wrong)},
         )
     return None
 
 
 def _one_class(bench: Bench, sources: Sources, least: float) -> Finding | None:
-    """All labels of all batches are one and the same class."""
+    """The finding if all labels of all batches are the same class."""
     for targets, source in sources:
         values = [labels for batch in bench.batches if (labels := source.of(integers(batch))) is not None]
         classes = {int(value) for labels in values for value in np.unique(labels)} - {targets.ignore_index}
         count = sum(int((labels != targets.ignore_index).sum()) for labels in values)
         if len(classes) == 1 and targets.classes > 1 and count >= least:
-            message = f"all {count} labels that count are class {classes.pop()}, of {targets.classes}."
+            message = f"All {count:,} labels in the loss are class {classes.pop()} of {targets.classes} classes."
             return Finding("one-class", message, {"classes": float(targets.classes), "labels": float(count)})
     return None
 
 
 QUESTION = Question(
     code="P1.2",
-    name="labels within their classes",
+    name="labels within the classes",
     asks="Is every label one of the classes that the model scores?",
-    why="A label beyond the scores ends training when its batch comes.",
+    why="A label outside the scored classes stops training at its batch.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -80,24 +81,24 @@ QUESTION = Question(
             name="labels",
             value=100,
             unit="labels",
-            meaning="of one and the same class before it is worth a note",
+            meaning="labels of a single class that are worth a note",
             seed="",
-            decision="rare classes may be absent from as many labels by chance: only a note",
+            decision="rare classes may be missing from that many labels by chance, so this is only a note",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="every label is a class"),
+        Outcome(name="pass", answer=PASS, meaning="every label is one of the classes"),
         Outcome(
             name="one-class",
             answer=NOTE,
-            meaning="all labels are the same: sorted data, a rare other class, or a mask in the place of the labels",
+            meaning="all labels are the same class",
         ),
         Outcome(
             name="no-such-class",
             answer=FAULT,
-            meaning="a label is no class of the scores",
-            fix="Count classes from 0, give the head one score per class, and mark what is not to be learned with "
-            "ignore_index (-100).",
+            meaning="a label is outside the model's classes",
+            fix="Number classes from 0, give the head one score per class, and set labels to skip to ignore_index "
+            "(-100).",
             explains=("P3.3", "D1"),
         ),
     ),

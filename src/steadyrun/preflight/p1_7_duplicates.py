@@ -1,4 +1,4 @@
-"""P1.7: do training examples come twice, and with one and the same label?"""
+"""P1.7: do training examples repeat, and do they keep their label?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import percent
+from steadyrun.text import counted, percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -20,7 +20,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     digests = hashes(bench.batches, bench.token("pad_id"))
     if not digests:
-        raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
+        raise MissingSignal("batches", "the batches contain no arrays", "give batches of tensors or arrays")
     changed = _changed_labels(bench, limit)
     if changed is not None:
         return changed
@@ -28,14 +28,15 @@ def find(bench: Bench, limit: Limits) -> Finding:
     drawn = np.concatenate(different)
     share = 1 - len(np.unique(drawn)) / len(drawn)
     measured = {"duplicates": share, "examples": float(len(drawn))}
-    facts = f"{percent(share)} of {len(drawn)} examples in {len(different)} different batches came before"
+    where = f"{len(different)} different batches" if len(different) > 1 else "a single batch"
+    facts = f"{percent(share)} of {counted(len(drawn), 'example')} in {where} repeat an earlier one"
     if share >= limit["duplicates"] and len(drawn) >= limit["examples"]:
-        return Finding("duplicates", f"{facts} (limit {percent(limit['duplicates'])}).", measured)
+        return Finding("duplicates", f"{facts}, limit {percent(limit['duplicates'])}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
-    """Examples that come again, in another batch or at a second pass over the loader, with another class."""
+    """The finding if examples have another class in a second pass over the loader."""
     from steadyrun.preflight.labelled_examples import again, classes_of
     from steadyrun.preflight.loader_trials import length
 
@@ -44,9 +45,9 @@ def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
         return None
     first = _pairs(classes, bench.batches)
     if len(first) < limit["different"] * sum(1 for _ in _examples(classes, bench.batches)):
-        return None  # a small world: the same inputs come all the time, and chance may decide their labels
+        return None  # a few inputs repeat all the time, and chance may decide their labels
     if (length(bench.task.loader) or 0) > limit["passes"] * len(bench.batches):
-        return None  # two looks at the beginning of a long epoch have too little in common
+        return None  # two passes over the start of a long epoch share too few examples
     try:
         second = _pairs(classes, again(bench.task.loader, len(bench.batches)))
     except MissingSignal:
@@ -57,15 +58,14 @@ def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
     if wrong < limit["examples"] or 1 - wrong / len(common) > chance + limit["kept"] * (1 - chance):
         return None
     message = (
-        f"{wrong} of {len(common)} examples that come in two passes over the loader have another class the second "
-        f"time, the same inputs bit for bit; labels dealt out at random would agree at {percent(chance)}, these do at "
-        f"{percent(1 - wrong / len(common))}."
+        f"{wrong} of {len(common)} bit-identical inputs have another class in a second pass over the loader. "
+        f"{percent(1 - wrong / len(common))} of the labels agree, by chance {percent(chance)} would."
     )
     return Finding("labels-change", message, {"changed": wrong / len(common), "compared": float(len(common))})
 
 
 def _chance(labels: list[int]) -> float:
-    """How often two labels dealt out at random agree."""
+    """How often two random labels agree."""
     shares = np.unique(labels, return_counts=True)[1] / max(1, len(labels))
     return float(np.sum(shares**2))
 
@@ -86,68 +86,67 @@ def _pairs(classes: Any, batches: list[Any]) -> dict[int, set[int]]:
 
 QUESTION = Question(
     code="P1.7",
-    name="examples that come again",
-    asks="Do examples of the training data come more than once, and do they keep their label?",
-    why="Inputs and labels that are shuffled apart from each other leave nothing to learn but the mix of the classes. "
-    "Many duplicates make an epoch smaller than it looks.",
+    name="repeated examples and their labels",
+    asks="Do training examples repeat, and do they keep their label?",
+    why="If inputs and labels are shuffled separately, the model can learn only the class frequencies. Many duplicates "
+    "make an epoch smaller than it looks.",
     needs=("batches", "loss_fn"),
     panel=None,
     thresholds=(
         Threshold(
             name="duplicates",
             value=0.5,
-            unit="share of examples",
-            meaning="that came before in another batch",
+            unit="fraction of examples",
+            meaning="examples that repeat an earlier one",
             seed="",
-            decision="oversampling and small data sets repeat on purpose: only a note, and only where most are repeats",
+            decision="oversampling and small datasets repeat by design: only a note, and only if most repeat",
         ),
         Threshold(
             name="passes",
             value=4,
-            unit="times the batches looked at",
-            meaning="length of an epoch up to which a second pass is read",
+            unit="times the batches read",
+            meaning="longest epoch for which preflight reads a second pass",
             seed="",
-            decision="of a longer one two looks share less than a quarter, for twice the time of loading",
+            decision="in a longer epoch two passes share less than a quarter, at twice the loading time",
         ),
         Threshold(
             name="examples",
             value=20,
             unit="examples",
-            meaning="below which nothing is said",
+            meaning="examples needed for a judgement",
             seed="",
-            decision="as C4.2: fewer prove nothing",
+            decision="as in C4.2: fewer examples prove nothing",
         ),
         Threshold(
             name="different",
             value=0.93,
-            unit="share of examples",
-            meaning="different inputs in one pass, below which labels may be a matter of chance",
+            unit="fraction of examples",
+            meaning="different inputs in one pass; with fewer, labels may be a matter of chance",
             seed="",
-            decision="as C4.2: collected data has few duplicates, a small world many",
+            decision="as in C4.2: collected data has few duplicates, a small set of inputs many",
         ),
         Threshold(
             name="kept",
             value=0.1,
-            unit="of what is not chance",
-            meaning="by which the labels of two passes may agree and still count as shuffled apart",
+            unit="fraction of the agreement beyond chance",
+            meaning="agreement of two passes that still counts as shuffled",
             seed="",
-            decision="shuffled apart they agree by chance alone (0); with a fifth of noise on purpose they keep "
-            "0.8, with the "
-            "answer of one of several annotators drawn each time about 0.5",
+            decision="separately shuffled labels agree by chance alone (0); with a fifth of deliberate noise they keep "
+            "0.8, with one of several annotators drawn each time about 0.5",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="examples keep their labels and hardly repeat"),
+        Outcome(name="pass", answer=PASS, meaning="examples keep their labels and rarely repeat"),
         Outcome(
             name="duplicates",
             answer=NOTE,
-            meaning="most examples came before: oversampling, a small data set, or a dataset that ignores its index",
+            meaning="most examples are repeats",
         ),
         Outcome(
             name="labels-change",
             answer=FAULT,
-            meaning="the same inputs come with other labels: inputs and labels are shuffled apart",
-            fix="Shuffle pairs: one permutation for inputs and labels, or a dataset that returns both.",
+            meaning="labels do not belong to their inputs",
+            fix="Shuffle inputs and labels with one permutation, or return both from one dataset.",
             explains=("C4", "S", "P6"),
         ),
     ),

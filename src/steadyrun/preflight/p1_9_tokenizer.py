@@ -1,4 +1,4 @@
-"""P1.9: does the tokenizer belong to this model, and to the run that is continued?"""
+"""P1.9: does the tokenizer fit the model and the run being resumed?"""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     tokenizer = bench.task.tokenizer
     if tokenizer is None:
-        raise NotApplicable("there is no tokenizer")
+        raise NotApplicable("the task has no tokenizer")
     summary = _described(tokenizer)
     before = _before(bench)
     if before is not None and before.get("fingerprint") != summary["fingerprint"]:
         message = (
-            f"the tokenizer ({summary['class']}, {summary['vocab_size']} tokens, {summary['fingerprint'][:8]}) is not "
-            "that of the run being continued "
-            f"({before.get('vocab_size')} tokens, {str(before.get('fingerprint'))[:8]})."
+            f"The tokenizer ({summary['class']}, {summary['vocab_size']} tokens, {summary['fingerprint'][:8]}) differs "
+            f"from that of the resumed run ({before.get('vocab_size')} tokens, {str(before.get('fingerprint'))[:8]})."
         )
         return Finding("another-tokenizer", message, {"tokens": float(summary["vocab_size"])})
     table, rows = _table(bench)
     last, token = _largest(tokenizer, summary["vocab_size"])
     measured = {"largest_id": float(last), "rows": float(rows), "tokens": float(summary["vocab_size"])}
     if last >= rows:
-        message = f"the tokenizer's largest id is {last} ({token!r}); {table} has {rows} rows (0 to {rows - 1})."
+        message = f"The tokenizer's largest id is {last} ({token!r}), but {table} has {rows} rows (0 to {rows - 1})."
         return Finding("larger-than-the-table", message, measured)
-    same = "" if before is None else "; the tokenizer is that of the run being continued"
-    return Finding("pass", f"the tokenizer's largest id is {last}, {table} has {rows} rows{same}.", measured)
+    same = "" if before is None else " It equals the resumed run's tokenizer."
+    return Finding("pass", f"The tokenizer's largest id is {last}, {table} has {rows} rows.{same}", measured)
 
 
 def _described(tokenizer: Any) -> dict[str, Any]:
@@ -42,18 +41,18 @@ def _described(tokenizer: Any) -> dict[str, Any]:
         return describe_tokenizer(tokenizer)
     except Exception as problem:
         how = "give a tokenizer with get_vocab() (transformers, tokenizers)"
-        raise MissingSignal("tokenizer", f"the tokenizer does not tell its vocabulary: {problem}", how) from problem
+        raise MissingSignal("tokenizer", f"the tokenizer's vocabulary cannot be read: {problem}", how) from problem
 
 
 def _before(bench: Bench) -> Mapping[str, Any] | None:
-    """The tokenizer in the manifest of the run that is continued."""
+    """The tokenizer in the manifest of the resumed run."""
     manifest = getattr(bench.resumed, "manifest", None) or {}
     recorded = manifest.get("tokenizer") or (manifest.get("inferred") or {}).get("tokenizer")
     return recorded if isinstance(recorded, Mapping) and recorded.get("fingerprint") else None
 
 
 def _table(bench: Bench) -> tuple[str, int]:
-    """The table in which the ids of a batch are looked up; of several the largest."""
+    """The largest table in which the model looks up ids of a batch."""
     from steadyrun.preflight.batch_arrays import integers, source_of
 
     passes = bench.guarded_passes()
@@ -61,7 +60,7 @@ def _table(bench: Bench) -> tuple[str, int]:
     arrays = integers(bench.batches[len(passes) - 1]) if passes else {}
     token_lookups = [lookup for lookup in lookups if source_of(lookup.ids, arrays) is not None]
     if not token_lookups:
-        raise NotApplicable("no ids of the batch are seen to go through an embedding")
+        raise NotApplicable("the model looks up no ids of the batch in an embedding")
     largest = max(token_lookups, key=lambda lookup: lookup.rows)
     return largest.table, largest.rows
 
@@ -76,25 +75,25 @@ def _largest(tokenizer: Any, size: int) -> tuple[int, str]:
 
 QUESTION = Question(
     code="P1.9",
-    name="tokenizer and model",
-    asks="Has every id of the tokenizer a row in the model, and is it the tokenizer of the run that is continued?",
-    why="A token that was added to the tokenizer and not to the model ends training when it first comes. Another "
-    "tokenizer than before gives every id another meaning, without an error.",
+    name="tokenizer fits the model",
+    asks="Does every id of the tokenizer have a row in the model, and is it the tokenizer of the resumed run?",
+    why="A token added to the tokenizer but not to the model stops training at its first batch. A different tokenizer "
+    "changes the meaning of every id without an error.",
     needs=("tokenizer", "batches", "loss_fn"),
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the tokenizer belongs to the model; a table may have more rows"),
+        Outcome(name="pass", answer=PASS, meaning="every id of the tokenizer has a row in the model"),
         Outcome(
             name="larger-than-the-table",
             answer=FAULT,
-            meaning="the tokenizer has ids without a row",
+            meaning="the tokenizer has more ids than the model has rows",
             fix="Resize the table after adding tokens: model.resize_token_embeddings(len(tokenizer)).",
         ),
         Outcome(
             name="another-tokenizer",
             answer=FAULT,
-            meaning="the tokenizer is not that of the run being continued",
+            meaning="the tokenizer differs from that of the resumed run",
             fix="Load the tokenizer that was saved with the checkpoint.",
             explains=("C1", "C4", "P3.3", "S1"),
         ),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.preflight.forward_pass import Edit
 
-_NUDGES = 3  # steps by hand: layers that begin with zero weights have weights after them
+_NUDGES = 3  # small steps, after which layers initialised with zeros have weights
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -22,29 +22,29 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     batch = bench.batch()
     if not bench.first_pass().calls:
-        why, how = "loss_fn did not call the model itself", "let loss_fn(model, batch) call model(…)"
+        why, how = "loss_fn does not call the model", "let loss_fn(model, batch) call model(…)"
         raise MissingSignal("the model's call", why, how)
     call = bench.first_pass().calls[0]
     if opaque((call.args, call.kwargs)):
-        why = "the model is given an object of its own kind, which cannot be changed from outside"
+        why = "the model's inputs are custom objects that preflight cannot change"
         raise MissingSignal("the model's inputs", why, "let loss_fn call model(…) with tensors, lists or dicts of them")
     if not _has_inputs(bench):
-        raise NotApplicable("the model's call is given no tensor with more than one value")
+        raise NotApplicable("the model gets no tensor with more than one value")
     if not _depends(bench, batch):
         _nudge(bench, batch)
         if not _depends(bench, batch):
             message = (
-                "with other rows, and with zeros in their place, every output is bit for bit the same, "
+                "Every output stays bit-identical with other rows and with zeros as inputs, "
                 f"also after {_NUDGES} small steps."
             )
             return Finding("inputs-ignored", message, {"change": 0.0})
     if not bench.deep or not bench.first_pass().gradients:
-        return Finding("pass", "outputs change with the inputs.")
+        return Finding("pass", "Outputs change with the inputs.")
     return _trained(bench, batch, limit)
 
 
 def _has_inputs(bench: Bench) -> bool:
-    """Whether there is an input to change: one that is not the same number everywhere."""
+    """Whether the model has an input to change, one that is not constant."""
     from steadyrun.preflight.batch_arrays import as_numpy
     from steadyrun.preflight.input_edits import tensors_in
 
@@ -54,7 +54,7 @@ def _has_inputs(bench: Bench) -> bool:
 
 
 def _depends(bench: Bench, batch: Any) -> bool:
-    """Whether any output, or the loss, changes with the inputs; where it cannot be computed it depends on them, too."""
+    """Whether any output, or the loss, changes with the inputs or fails on changed ones."""
     import torch
 
     from steadyrun.preflight.input_edits import editing, emptied, rolled
@@ -71,7 +71,7 @@ def _depends(bench: Bench, batch: Any) -> bool:
 
 
 def _outputs(bench: Bench, batch: Any, edit: Edit | None) -> list[Tensor]:
-    """Every tensor that the model's first call returns, and the loss; in evaluation, with the same draws."""
+    """Every output tensor of the model's first call, and the loss, in evaluation mode with the same draws."""
     import torch
 
     from steadyrun.preflight.input_edits import tensors_in
@@ -86,7 +86,7 @@ def _outputs(bench: Bench, batch: Any, edit: Edit | None) -> list[Tensor]:
 
 
 def _nudge(bench: Bench, batch: Any) -> None:
-    """Small steps down the gradient, whatever the learning rate is; undone with all the rest."""
+    """Take small steps along the gradient, regardless of the learning rate; the bench undoes them."""
     import torch
 
     for _ in range(_NUDGES):
@@ -99,7 +99,7 @@ def _nudge(bench: Bench, batch: Any) -> None:
 
 
 def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
-    """After some steps on one batch its loss must be worse with the inputs of other rows."""
+    """The finding after some steps on one batch: its loss should be higher with the inputs of other rows."""
     from steadyrun.preflight.input_edits import rolled_inputs
 
     with bench.pristine():
@@ -111,13 +111,13 @@ def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
         others = _quiet_loss(bench, batch, rolled_inputs)
     measured = {"first": first, "loss": mine, "loss_with_other_inputs": others}
     facts = (
-        f"{limit['steps']:g} steps on one batch take its loss from {shown(first)} to {shown(mine)}, with the inputs of "
-        f"other rows it is {shown(others)}"
+        f"In {limit['steps']:g} steps on one batch its loss goes from {shown(first)} to {shown(mine)}; with the inputs "
+        f"of other rows it is {shown(others)}"
     )
-    apart = abs(others - mine) > 1e-5 * mine  # rows whose labels are all alike can change places
+    apart = abs(others - mine) > 1e-5 * mine  # rows with equal labels are interchangeable
     if 0 < mine < (1 - limit["learned"]) * first and others <= mine and apart:
         return Finding("not-used-yet", f"{facts}.", measured)
-    return Finding("pass", f"outputs change with the inputs; {facts}.", measured)
+    return Finding("pass", f"Outputs change with the inputs. {facts}.", measured)
 
 
 def _quiet_loss(bench: Bench, batch: Any, edit: Edit | None) -> float:
@@ -132,9 +132,9 @@ def _quiet_loss(bench: Bench, batch: Any, edit: Edit | None) -> float:
 QUESTION = Question(
     code="P3.5",
     name="inputs matter",
-    asks="Do the outputs of the model change when its inputs do?",
-    why="A model that ignores its inputs (dead units, a value overwritten on the way, a mask over everything) still "
-    "has a loss that falls: it learns how often each answer comes.",
+    asks="Do the model's outputs change with its inputs?",
+    why="The loss falls even if the model ignores its inputs (dead units, an overwritten variable, a mask over "
+    "everything): it learns the class frequencies.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -142,19 +142,17 @@ QUESTION = Question(
             name="steps",
             value=20,
             unit="steps",
-            meaning="on one batch before its loss is compared with that of other inputs (deep)",
+            meaning="steps on one batch before other inputs are tried (--deep)",
             seed="",
-            decision="enough for most to tell the rows of one batch apart; with fewer the loss falls for all "
-            "inputs alike",
+            decision="enough for most models to distinguish the rows; earlier the loss falls for all inputs alike",
         ),
         Threshold(
             name="learned",
             value=0.2,
-            unit="of the first loss",
-            meaning="by which it must have fallen before other inputs are tried (deep)",
+            unit="fraction of the first loss",
+            meaning="fall of the loss before other inputs are tried (--deep)",
             seed="",
-            decision="below it, healthy models of the zoo learn how often each answer comes before they learn "
-            "from the inputs",
+            decision="up to there healthy models learn the class frequencies before they learn from the inputs",
         ),
     ),
     outcomes=(
@@ -162,15 +160,14 @@ QUESTION = Question(
         Outcome(
             name="not-used-yet",
             answer=NOTE,
-            meaning="the loss is no worse with the inputs of other examples: little is learned from the inputs so far",
+            meaning="the model learns little from its inputs so far",
         ),
         Outcome(
             name="inputs-ignored",
             answer=FAULT,
-            meaning="the outputs do not depend on the inputs at all",
-            fix="Follow an input through forward(): look for a variable that is overwritten, a mask over "
-            "everything, units "
-            "that are all dead.",
+            meaning="the outputs do not depend on the inputs",
+            fix="Follow an input through forward(): look for an overwritten variable, a mask over everything, or dead "
+            "units.",
             explains=("C3", "C4", "C5", "S1", "P4", "P6.1", "P6.5"),
         ),
     ),

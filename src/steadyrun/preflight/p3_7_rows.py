@@ -25,7 +25,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     inputs = _inputs(bench, rows)
     if rows < 2 or not inputs:
         raise NotApplicable(
-            f"outputs of shape {tuple(scores.shape)} have no dimension in common with two or more inputs"
+            f"outputs of shape {tuple(scores.shape)} do not have two or more rows in common with the inputs"
         )
     if scores.shape[1:] == (rows,):
         raise NotApplicable(f"outputs of shape {tuple(scores.shape)} compare the examples with each other")
@@ -33,30 +33,30 @@ def find(bench: Bench, limit: Limits) -> Finding:
     far, pair = _furthest(bench, scores, rows)
     measured = {"moved": far}
     if far <= bound:
-        return Finding("pass", f"exchanging one of {rows} examples moves the output of no other.", measured)
+        return Finding("pass", f"Replacing one of {rows} examples changes no other output.", measured)
     facts = (
-        f"in evaluation mode, exchanging example {pair[0]} of {rows} moves the output of example {pair[1]} by "
+        f"In evaluation mode, replacing example {pair[0]} of {rows} changes the output of example {pair[1]} by "
         f"{shown(far)} (limit {shown(bound)})"
     )
     if why := _by_design(bench):
-        return Finding("by-design", f"{facts}; the model has {why}.", measured)
+        return Finding("by-design", f"{facts}. The model has {why}.", measured)
     if proof := _examples(bench, inputs, rows):
-        return Finding("rows-mix", f"{facts}; {proof}.", measured)
-    return Finding("may-mix", f"{facts}; whether its first dimension counts examples is not declared.", measured)
+        return Finding("rows-mix", f"{facts}. {proof}.", measured)
+    return Finding("may-mix", f"{facts}. The first dimension may not be the batch: declare batch_size.", measured)
 
 
 def _inputs(bench: Bench, rows: int) -> list[Tensor]:
-    """What the model was given with as many rows as it returned."""
+    """The model's inputs with as many rows as its outputs."""
     from steadyrun.preflight.token_positions import input_tensors
 
     calls = bench.first_pass().calls
     if not calls:
-        raise MissingSignal("the model's call", "loss_fn did not call the model itself", "let loss_fn call model(…)")
+        raise MissingSignal("the model's call", "loss_fn does not call the model", "let loss_fn call model(…)")
     return [tensor for tensor in input_tensors(calls[0]) if tensor.dim() and tensor.shape[0] == rows]
 
 
 def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int, int]]:
-    """The furthest that another example moved, of two exchanges: (the changed one, the moved one)."""
+    """The largest change of another example in two replacements, with the replaced and the changed index."""
     from steadyrun.preflight.input_edits import editing, moved
 
     furthest, pair, tried = 0.0, (0, 0), 0
@@ -64,7 +64,7 @@ def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int
         change = editing(partial(_row, rows, changed, source))
         try:
             edited = bench.quiet_scores(bench.batch(), change)
-        except MissingSignal:  # lengths that must be sorted, for example
+        except MissingSignal:  # such as lengths that must be sorted
             continue
         if edited.shape != scores.shape:
             continue
@@ -76,7 +76,7 @@ def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int
     if not tried:
         raise MissingSignal(
             "an exchanged example",
-            "the model takes no batch in which one example is replaced by another, or returns another shape",
+            "the model fails, or returns another shape, if one example replaces another",
             "let loss_fn call model(…) with tensors whose first dimension counts examples",
         )
     return furthest, pair
@@ -93,7 +93,7 @@ def _row(rows: int, changed: int, source: int, tensor: Tensor) -> Tensor | None:
 
 
 def _small(bench: Bench) -> bool:
-    """Whether something is computed in fp16 or bf16: other shapes inside round otherwise."""
+    """Whether the model computes in fp16 or bf16, which round differently with other shapes."""
     import torch
 
     half = (torch.float16, torch.bfloat16)
@@ -106,7 +106,7 @@ def _small(bench: Bench) -> bool:
 
 
 def _by_design(bench: Bench) -> str:
-    """Parts that are known to look at the whole batch in evaluation mode, too."""
+    """A module that uses the whole batch by design, also in evaluation mode."""
     for path, module in bench.model.named_modules():
         kind = type(module).__name__
         if "BatchNorm" in kind and getattr(module, "running_mean", 0) is None:
@@ -117,31 +117,31 @@ def _by_design(bench: Bench) -> str:
 
 
 def _examples(bench: Bench, inputs: list[Tensor], rows: int) -> str:
-    """Why the first dimension counts examples that should not know of each other; "" where that is not certain."""
+    """Evidence that the first dimension is independent examples; "" if that is not certain."""
     if bench.declared("batch_size") == rows:
-        return f"config declares a batch_size of {rows}"
+        return f"The config declares a batch_size of {rows}"
     if _collated(bench.task.loader, rows):
-        return f"the loader puts {rows} examples of its dataset into the first dimension"
+        return f"The loader stacks {rows} examples of its dataset in the first dimension"
     first = inputs[0]
     targets = [labels.targets for labels in bench.first_pass().graph.labels]
     per_row = any(target.shape == (rows,) for target in targets)
     whole = [tensor for tensor in inputs if tensor.is_floating_point() and tensor.dim() >= 3]
-    frames = first.dim() >= 4 and _in_time(bench)  # the frames of one video, perhaps
+    frames = first.dim() >= 4 and _in_time(bench)  # rows may be frames of one video
     if per_row and len(whole) == 1 and not frames and (first.dim() >= 4 or (first.dim() == 3 and first.shape[1] > 1)):
-        return f"each of the {rows} has a class of its own"
+        return f"Each of the {rows} rows has its own class"
     if first.dim() == 2 and not first.is_floating_point() and first.shape[1] > 1:
         from steadyrun.preflight.token_positions import next_token_shares
 
         shares = next_token_shares(bench, first)
         if per_row and first.shape[1] != rows:
-            return f"each of the {rows} rows of tokens has a class of its own"
+            return f"Each of the {rows} rows of tokens has its own class"
         if shares is not None and float(shares[1]) > 0.9 > float(shares[0]):
-            return "each row of tokens has its next tokens for targets"
+            return "The targets of each row are its own next tokens"
     return ""
 
 
 def _in_time(bench: Bench) -> bool:
-    """Whether a model has parts that look along a sequence."""
+    """Whether the model has layers that work along a sequence."""
     from torch import nn
 
     kinds = (nn.RNNBase, nn.MultiheadAttention, nn.Conv1d, nn.Conv3d)
@@ -154,7 +154,7 @@ def _in_time(bench: Bench) -> bool:
 
 
 def _collated(loader: Any, rows: int) -> bool:
-    """A torch loader that stacks the examples of an indexed dataset."""
+    """Whether a torch loader stacks the examples of an indexed dataset."""
     from torch.utils.data import DataLoader, IterableDataset, default_collate
 
     return (
@@ -168,43 +168,39 @@ def _collated(loader: Any, rows: int) -> bool:
 QUESTION = Question(
     code="P3.7",
     name="examples are independent",
-    asks="In evaluation mode, does exchanging one example move the output of another?",
-    why="A softmax over the wrong dimension, a view where a permute was meant or a wrong batch_first mixes examples: "
-    "training goes on, with outputs that depend on the company.",
+    asks="In evaluation mode, does one example affect the output of another?",
+    why="A softmax over the wrong dimension, a view instead of a permute or a wrong batch_first mixes examples. "
+    "Training continues, but outputs depend on the rest of the batch.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(
         Threshold(
             name="moved",
             value=1e-5,
-            unit="of the largest output",
-            meaning="another example's output that moves by more has seen the change",
+            unit="fraction of the largest output",
+            meaning="a larger change of another example's output shows that examples mix",
             seed="",
-            decision="nothing moves in MLPs, CNNs, GRUs and transformers (measured 0 to 3e-7, where packed "
-            "lengths change the "
-            "shape of a product); mixing by softmax, view or batch_first moves outputs by 1e-2 and more. Times 4000 in "
-            "fp16 and bf16",
+            decision="MLPs, CNNs, GRUs and transformers change by 0 to 3e-7 (packed lengths change the shape of a "
+            "product); mixing by softmax, view or batch_first changes outputs by 1e-2 and more. Times 4,000 in fp16 "
+            "and bf16",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="examples do not know of each other"),
+        Outcome(name="pass", answer=PASS, meaning="examples do not affect each other"),
         Outcome(
             name="rows-mix",
             answer=FAULT,
             meaning="the output of one example depends on the others",
-            fix="Look for a softmax or norm over dimension 0, a view or reshape where permute is meant, and a "
-            "recurrent or "
-            "attention layer whose batch_first is wrong.",
+            fix="Look for a softmax or norm over dimension 0, a view or reshape instead of a permute, and a recurrent "
+            "or attention layer with the wrong batch_first.",
             explains=("C1", "C4", "S", "D4", "P6"),
         ),
         Outcome(
             name="may-mix",
             answer=NOTE,
-            meaning="rows of the output depend on each other; a graph or a set does this by design",
+            meaning="output rows affect each other, as in a graph or a set",
         ),
-        Outcome(
-            name="by-design", answer=NOTE, meaning="rows of the output depend on each other through a part made for it"
-        ),
+        Outcome(name="by-design", answer=NOTE, meaning="output rows affect each other through a layer designed for it"),
     ),
     find=find,
     tried=True,

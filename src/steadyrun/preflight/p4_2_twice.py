@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def find(bench: Bench, _limit: Limits) -> Finding:
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     names = {id(parameter): name for name, parameter in bench.parameters.items()}
     holders: dict[int, list[int]] = {}
     for index, optimizer in enumerate(bench.task.optimizers):
@@ -24,27 +24,27 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     within = [key for key, indices in holders.items() if len(set(indices)) < len(indices)]
     across = [key for key, indices in holders.items() if len(set(indices)) > 1]
     measured = {"within": float(len(within)), "across": float(len(across))}
-    affected = [names.get(key, "a tensor that is not in the model") for key in within or across]
+    affected = [names.get(key, "a tensor outside the model") for key in within or across]
     if within:
         return Finding(
             "twice",
-            f"{counted(len(within), 'parameter')} more than once in one optimizer: {listed(affected)}.",
+            f"One optimizer lists {counted(len(within), 'parameter')} more than once: {listed(affected)}.",
             measured,
         )
     if across and (same := _same_gradient(bench, across)):
-        message = (
-            f"{counted(same, 'parameter')} in several optimizers that step on the same gradient: {listed(affected)}."
-        )
+        message = f"Several optimizers step {counted(same, 'parameter')} on the same gradient: {listed(affected)}."
         return Finding("two-steps", message, measured)
     if across:
         return Finding(
-            "shared", f"{counted(len(across), 'parameter')} in several optimizers: {listed(affected)}.", measured
+            "shared",
+            f"Several optimizers have {counted(len(across), 'parameter')} in common: {listed(affected)}.",
+            measured,
         )
-    return Finding("pass", f"each of the {len(holders)} tensors in optimizers is there once.", measured)
+    return Finding("pass", f"The optimizers list each of their {counted(len(holders), 'tensor')} once.", measured)
 
 
 def _same_gradient(bench: Bench, shared: list[int]) -> int:
-    """How many are stepped twice in one step of the program without a backward pass between."""
+    """The number of parameters stepped twice in one step of the program without a backward pass between."""
     from steadyrun.preflight.rehearsal import rehearsal
     from steadyrun.preflight.step_trace import BACKWARD, STEP
 
@@ -65,32 +65,32 @@ def _same_gradient(bench: Bench, shared: list[int]) -> int:
 
 QUESTION = Question(
     code="P4.2",
-    name="parameters once",
-    asks="Is a parameter twice in an optimizer, or in several optimizers?",
-    why="It moves twice in every step, with a learning rate that nobody set.",
+    name="each parameter once in the optimizers",
+    asks="Do the optimizers list a parameter twice?",
+    why="Such a parameter gets two updates per step: its learning rate is not the one you set.",
     needs=("optimizer",),
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="every parameter is held once"),
+        Outcome(name="pass", answer=PASS, meaning="the optimizers list every parameter once"),
         Outcome(
             name="twice",
             answer=FAULT,
-            meaning="an optimizer moves a parameter twice in each step",
+            meaning="an optimizer updates a parameter twice per step",
             fix="Put every parameter into one param group once.",
             explains=("C3", "S"),
         ),
         Outcome(
             name="two-steps",
             answer=FAULT,
-            meaning="several optimizers move the same parameters by the same gradient",
+            meaning="several optimizers update the same parameters on one gradient",
             fix="Give every parameter to one optimizer, or clear gradients and call backward between their steps.",
             explains=("C3", "S"),
         ),
         Outcome(
             name="shared",
             answer=NOTE,
-            meaning="several optimizers hold the same parameters: meant where each has its own loss",
+            meaning="several optimizers share parameters, as with separate losses",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""P5.4: is evaluation mode free of dropout?"""
+"""P5.4: is dropout off in evaluation mode?"""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LONGEST_CALL = 6  # lines
 
 @dataclass
 class _ActiveDropouts:
-    """Dropouts that were at work in evaluation mode."""
+    """Dropouts that are active in evaluation mode."""
 
     default: int = 0  # called without `training`
-    on_purpose: int = 0  # called with training=True by hand
+    on_purpose: int = 0  # called with an explicit training=True
     modules: list[str] = field(default_factory=list)  # of modules that eval() did not reach
-    inside: int = 0  # depth of module calls that account for themselves
+    inside: int = 0  # depth of nested dropout modules, which are counted by themselves
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -41,30 +41,32 @@ def find(bench: Bench, limit: Limits) -> Finding:
     far = float(moved(quiet.scores, scores).max()) if scores.shape == quiet.scores.shape else 0.0
     bound = quiet.limit(limit["moved"])
     measured = {"moved": far, "dropouts": float(dropouts.default + dropouts.on_purpose + len(dropouts.modules))}
-    facts = f"in evaluation mode two passes differ by {shown(far)} (limit {shown(bound)})"
+    facts = f"Two passes in evaluation mode differ by {shown(far)} (limit {shown(bound)})"
     if far > bound and dropouts.default:
-        return Finding("functional", f"{facts}: {counted(dropouts.default, 'dropout')} not told the mode.", measured)
+        return Finding(
+            "functional", f"{facts}: {counted(dropouts.default, 'dropout call')} without self.training.", measured
+        )
     if far > bound and dropouts.modules:
         known = set(dropouts.modules) <= set(stayed)
         message = f"{facts}: eval() does not reach {listed(dropouts.modules)}."
         return Finding("stays" if known and not _all_stay(bench, stayed) else "unreached", message, measured)
     if far > bound and dropouts.on_purpose:
         return Finding(
-            "on-purpose", f"{facts}: {counted(dropouts.on_purpose, 'call')} of dropout with training=True.", measured
+            "on-purpose", f"{facts}: {counted(dropouts.on_purpose, 'dropout call')} with training=True.", measured
         )
     if far > bound:
-        return Finding("samples", f"{facts}: something draws random numbers, and no dropout is at work.", measured)
+        return Finding("samples", f"{facts}: the model draws random numbers outside dropout.", measured)
     if _trains_in_eval(bench):
-        return Finding("trains-in-eval", "the program's own step calls the model in evaluation mode.", measured)
+        return Finding("trains-in-eval", "train_step calls the model in evaluation mode.", measured)
     if stayed:
         return Finding(
-            "stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured
+            "stays", f"Evaluation mode is deterministic, but eval() leaves {listed(stayed)} in training mode.", measured
         )
-    return Finding("pass", "evaluation mode is deterministic.", measured)
+    return Finding("pass", "Evaluation mode is deterministic.", measured)
 
 
 def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
-    """The same pass with other random numbers, its dropouts noted; and the modules that eval() leaves in training."""
+    """The same pass with other random numbers: its active dropouts, its scores, and modules that stay in training."""
     import torch
     from torch import nn
 
@@ -82,7 +84,7 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
         if isinstance(module, Dropout) and inside[0] > 0:
             dropouts.inside -= 1
             if module.training and module.p > 0:
-                unregistered = f"a {type(module).__name__} that is no registered module"
+                unregistered = f"an unregistered {type(module).__name__}"
                 dropouts.modules.append(names.get(id(module), unregistered))
 
     inside = [0]
@@ -111,7 +113,7 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
     ]
     try:
         with noting(note), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Using `torch.compile")  # global hooks are gone in a moment
+            warnings.filterwarnings("ignore", "Using `torch.compile")  # the global hooks are removed right after
             scores = bench.quiet_scores(bench.batch(), draw=1)
     finally:
         for handle in handles:
@@ -120,7 +122,7 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
 
 
 def _trains_in_eval(bench: Bench) -> bool:
-    """Whether the program's step is made in evaluation mode, although it was entered in training mode."""
+    """Whether the program's step switches to evaluation mode."""
     from steadyrun.preflight.rehearsal import rehearsal
 
     if bench.task.train_step is None or not bench.optimized:
@@ -133,7 +135,7 @@ def _trains_in_eval(bench: Bench) -> bool:
 
 
 def _passes_mode() -> bool:
-    """Whether the program's own line that called dropout says `training`; True where its source is not known."""
+    """Whether the program's call of dropout passes `training`; True if its source is unknown."""
     theirs = ("torch.", "steadyrun.preflight")
     outer = (frame for frame in callers(sys._getframe(1)) if not frame.f_globals.get("__name__", "").startswith(theirs))
     if (frame := next(outer, None)) is None:
@@ -152,7 +154,7 @@ def _passes_mode() -> bool:
 
 
 def _first_call(source: str) -> ast.Call | None:
-    """The call with which a piece of source begins."""
+    """The call at the start of a piece of source."""
     depth = 0
     for index, letter in enumerate(source):
         depth += (letter == "(") - (letter == ")")
@@ -163,7 +165,7 @@ def _first_call(source: str) -> ast.Call | None:
 
 
 def _all_stay(bench: Bench, stayed: list[str]) -> bool:
-    """Whether eval() reaches nothing below the model: its train() was replaced by one that does not pass it on."""
+    """Whether eval() reaches no submodule because the model overrides train() without passing it on."""
     return len(stayed) >= sum(1 for path, _ in bench.model.named_modules() if path)
 
 
@@ -176,17 +178,17 @@ QUESTION = Question(
     code="P5.4",
     name="training and evaluation mode",
     asks="In evaluation mode, is dropout off?",
-    why="Dropout in evaluation mode makes validation worse than the model is, and predictions random.",
+    why="Dropout in evaluation mode raises the validation loss and makes predictions random.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(
         Threshold(
             name="moved",
             value=1e-5,
-            unit="of the largest output",
-            meaning="two passes in evaluation mode that differ by more are random",
+            unit="fraction of the largest output",
+            meaning="a larger difference of two passes shows randomness",
             seed="",
-            decision="a deterministic model differs by exactly 0; one dropout of 0.1 moves outputs by 1e-2 and more",
+            decision="a deterministic model differs by exactly 0; one dropout of 0.1 changes outputs by 1e-2 and more",
         ),
     ),
     outcomes=(
@@ -197,22 +199,22 @@ QUESTION = Question(
         Outcome(
             name="unreached",
             answer=FAULT,
-            meaning="dropout that eval() does not reach is on",
+            meaning="dropout is on in modules that eval() does not reach",
             fix=_FIX,
             explains=("D4", "S7"),
         ),
         Outcome(
             name="trains-in-eval",
             answer=NOTE,
-            meaning="training steps run in evaluation mode: without dropout, on running statistics",
+            meaning="training steps run in evaluation mode",
         ),
-        Outcome(name="stays", answer=NOTE, meaning="eval() leaves a part of the model in training"),
+        Outcome(name="stays", answer=NOTE, meaning="eval() leaves part of the model in training mode"),
         Outcome(
             name="on-purpose",
             answer=NOTE,
-            meaning="dropout is switched on by hand in evaluation mode, as for Monte Carlo estimates",
+            meaning="dropout is set to stay on in evaluation mode (Monte Carlo dropout)",
         ),
-        Outcome(name="samples", answer=NOTE, meaning="the model draws in evaluation mode, as a variational one does"),
+        Outcome(name="samples", answer=NOTE, meaning="the model draws random numbers in evaluation mode"),
     ),
     find=find,
     tried=True,

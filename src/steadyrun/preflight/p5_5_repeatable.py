@@ -1,4 +1,4 @@
-"""P5.5: are two identical steps identical?"""
+"""P5.5: does the same step give the same result?"""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def find(bench: Bench, limit: Limits) -> Finding:
     made = rehearsal(bench)
     difference = first_difference(bench, made.first, made.again)
     if difference is None:
-        return Finding("pass", "the same step from the same state is the same, bit for bit.", {"relative": 0.0})
-    facts = f"the same step from the same state, batch and random state differs, first in {difference.words}"
+        return Finding("pass", "Repeating a step from the same state is bit-identical.", {"relative": 0.0})
+    facts = f"Repeating a step from the same state, batch and random state changes {difference.words}"
     measured = {"relative": difference.relative}
     if difference.relative <= limit["rounding"]:
-        return Finding("rounding", f"{facts}, by {shown(difference.relative)} of it.", measured)
-    message = f"{facts}, by {shown(difference.relative)} of it (rounding: up to {limit['rounding']:g})."
+        return Finding("rounding", f"{facts} by a fraction of {shown(difference.relative)}.", measured)
+    message = f"{facts} by a fraction of {shown(difference.relative)} (rounding: up to {limit['rounding']:g})."
     return Finding("differs", message, measured)
 
 
 QUESTION = Question(
     code="P5.5",
     name="steps are repeatable",
-    asks="Is the same step from the same state, batch and random state the same?",
-    why="A step that differs from itself cannot be replayed or resumed exactly, and two runs cannot be compared.",
+    asks="Does the same step from the same state, batch and random state give the same result?",
+    why="A step that does not repeat cannot be replayed or resumed exactly, and two runs cannot be compared.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -39,9 +39,9 @@ QUESTION = Question(
             name="rounding",
             value=1e-3,
             unit="relative",
-            meaning="a difference up to this is the order of sums on a GPU",
+            meaning="a smaller difference is due to the order of sums on a GPU",
             seed="",
-            decision="on a CPU the two are equal bit for bit; atomic additions on a GPU differ by 1e-6 to 1e-4",
+            decision="on a CPU both steps are bit-identical; atomic additions on a GPU differ by 1e-6 to 1e-4",
         ),
     ),
     outcomes=(
@@ -50,9 +50,9 @@ QUESTION = Question(
         Outcome(
             name="differs",
             answer=NOTE,
-            meaning="something that preflight cannot see changes from step to step",
-            fix="Look for a random generator of its own, a counter, a cache, the time, or operations that are not "
-            "deterministic (torch.use_deterministic_algorithms tells).",
+            meaning="the same step gives different results",
+            fix="Look for a private random generator, a counter, a cache, the time, or nondeterministic operations "
+            "(torch.use_deterministic_algorithms(True) reports them).",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""P5.6: does a step after save and load equal the step without?"""
+"""P5.6: does a step after save and load equal the uninterrupted step?"""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     made = rehearsal(bench)
     if made.loaded is None:
-        raise MissingSignal("state_dict", made.why_not_loaded, "let model and optimizer give state_dicts that load")
+        raise MissingSignal("state_dict", made.why_not_loaded, "make the state_dicts of model and optimizer loadable")
     itself = first_difference(bench, made.first, made.again)
     if itself is None and made.control is not None:
         itself = first_difference(bench, made.second, made.control)
     if itself is not None and itself.relative > limit["differs"]:
-        raise NotApplicable(f"the same step differs from itself already, in {itself.words}")
+        raise NotApplicable(f"repeating the same step without loading already changes {itself.words}")
     difference = first_difference(bench, made.second, made.loaded)
-    unsaved = f" No state_dict holds {listed(made.unsaved)}." if made.unsaved else ""
+    unsaved = f" No state_dict has {listed(made.unsaved)}." if made.unsaved else ""
     measured = {"relative": 0.0 if difference is None else difference.relative, "unsaved": float(len(made.unsaved))}
     if difference is None or difference.relative <= limit["differs"]:
-        return Finding("pass", f"a step after save and load is the step without.{unsaved}", measured)
+        return Finding("pass", f"A step after save and load equals the uninterrupted step.{unsaved}", measured)
     message = (
-        f"a step after save and load differs, first in {difference.words}, by {shown(difference.relative)} of it "
-        f"(limit {limit['differs']:g}).{unsaved}"
+        f"Save and load change the next step: {difference.words} differs by a fraction of "
+        f"{shown(difference.relative)} (limit {limit['differs']:g}).{unsaved}"
     )
     return Finding("attribute" if _only_attributes(bench, made.unsaved) else "lost", message, measured)
 
@@ -39,7 +39,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 def _only_attributes(bench: Bench, unsaved: list[str]) -> bool:
     """Whether only plain attributes of modules are missing: a counter, a hidden state from batch to batch.
 
-    A program may well save those beside its state_dicts, or begin them anew.
+    A program may save those beside its state_dicts, or start them afresh.
     """
     from steadyrun.program.model_parts import clean
 
@@ -50,10 +50,10 @@ def _only_attributes(bench: Bench, unsaved: list[str]) -> bool:
 
 QUESTION = Question(
     code="P5.6",
-    name="save, load, go on",
-    asks="Is the step after save and load the step that would have come?",
-    why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is "
-    "lost with the process, and a resumed run is another one.",
+    name="resume from state_dicts",
+    asks="Does the step after save and load equal the uninterrupted step?",
+    why="A resume loses all state outside the state_dicts (a buffer with persistent=False, a tensor attribute, an "
+    "optimizer's own list), so the resumed run differs.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -61,25 +61,24 @@ QUESTION = Question(
             name="differs",
             value=1e-3,
             unit="relative",
-            meaning="a difference in the loss, or in a parameter's move, beyond it is no rounding",
+            meaning="a larger difference of the loss or of an update is not rounding",
             seed="",
-            decision="equal bit for bit on a CPU for SGD, Adam, AdamW with scheduler and scaler; a lost moment "
-            "differs by 1e-1",
+            decision="bit-identical on a CPU for SGD, Adam and AdamW; a lost moment makes a difference of 0.1",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="state_dicts hold everything that matters"),
+        Outcome(name="pass", answer=PASS, meaning="the state_dicts contain the whole training state"),
         Outcome(
             name="lost",
             answer=FAULT,
-            meaning="something that matters is in no state_dict",
-            fix="Register it (register_buffer, nn.Parameter), or let state_dict and load_state_dict carry it.",
+            meaning="training state is missing from the state_dicts",
+            fix="Register the state (register_buffer, nn.Parameter), or add it to state_dict and load_state_dict.",
             explains=("D2",),
         ),
         Outcome(
             name="attribute",
             answer=NOTE,
-            meaning="a plain attribute matters and is in no state_dict: save it beside them, where it should last",
+            meaning="a module attribute that affects steps is in no state_dict",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""P5.7: does a small format change what is computed?"""
+"""P5.7: does mixed precision agree with fp32?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.text import percent, shown
+from steadyrun.text import apart, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,34 +21,35 @@ _FORMATS = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "floa
 class _Computed:
     loss: float
     gradients: dict[str, Tensor]
-    broken: str = ""  # the first layer with a number that is not finite
+    broken: str = ""  # the first layer with a non-finite value
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     name = _meant(bench)
     if not name:
-        raise NotApplicable("neither config nor a loss scaler says that fp16 or bf16 is meant")
+        raise NotApplicable("neither the config nor a loss scaler declares fp16 or bf16")
     if any(parameter.dtype.itemsize < 4 for parameter in bench.parameters.values() if parameter.is_floating_point()):
-        raise NotApplicable("the parameters are in a small format themselves")
+        raise NotApplicable("the parameters themselves are in fp16 or bf16")
     plain, small = _computed(bench, None), _computed(bench, name)
     measured = {"loss": small.loss, "loss_fp32": plain.loss}
-    facts = f"the loss is {shown(small.loss)} in {name} and {shown(plain.loss)} in fp32"
+    losses = apart(small.loss, plain.loss)
+    facts = f"The loss is {losses[0]} in {name} and {losses[1]} in fp32"
     if not _finite(plain.loss):
-        raise NotApplicable(f"the loss is {plain.loss} in fp32 already")
+        raise NotApplicable(f"the loss is already {plain.loss:g} in fp32")
     if not _finite(small.loss):
-        where = f"; the first layer that is not finite is {small.broken}" if small.broken else ""
+        where = f". The first non-finite output is that of {small.broken}" if small.broken else ""
         return Finding("overflow", f"{facts}{where}.", measured)
     off = abs(small.loss - plain.loss) / max(abs(plain.loss), 1e-6)
     alike = _cosine(plain.gradients, small.gradients)
     measured |= {"relative": off, "cosine": alike}
-    facts = f"{facts} ({percent(off)} apart), with gradients of cosine {alike:.4f}"
+    facts = f"{facts} ({percent(off)} apart); the gradients have a cosine of {alike:.4f}"
     if off > limit["apart"] or alike < limit["alike"]:
         return Finding("apart", f"{facts} (limits {percent(limit['apart'])} and {limit['alike']:g}).", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
 def _meant(bench: Bench) -> str:
-    """The small format that is meant."""
+    """The declared 16-bit format, or an empty string."""
     declared = _FORMATS.get(str(bench.config.get("dtype", "")).lower(), "")
     scaler = bench.task.scaler
     enabled = scaler is not None and bool(getattr(scaler, "is_enabled", lambda: True)())
@@ -109,17 +110,16 @@ def _cosine(plain: dict[str, Tensor], small: dict[str, Tensor]) -> float:
 QUESTION = Question(
     code="P5.7",
     name="mixed precision agrees",
-    asks="Where fp16 or bf16 is meant, do loss and gradients agree with fp32?",
-    why="A large activation overflows in fp16 (beyond 65504), and a difference of large numbers loses its digits in "
-    "bf16: better seen before the run.",
+    asks="Do loss and gradients in fp16 or bf16 agree with fp32?",
+    why="Activations beyond 65,504 overflow in fp16, and differences of large numbers lose their digits in bf16.",
     needs=("loss_fn", "batches", "dtype"),
     panel=None,
     thresholds=(
         Threshold(
             name="apart",
             value=0.05,
-            unit="of the loss in fp32",
-            meaning="a larger difference between the two losses",
+            unit="fraction of the loss in fp32",
+            meaning="difference between the two losses",
             seed="",
             decision="40 small models of all kinds differ by 0 to 2% in bf16, most by less than 0.5%",
             of="relative",
@@ -128,26 +128,25 @@ QUESTION = Question(
             name="alike",
             value=0.95,
             unit="cosine",
-            meaning="less alike gradients",
+            meaning="cosine of the two gradients",
             seed="",
-            decision="gradients in bf16 have a cosine of 0.99 and more with those in fp32, of a sparse "
-            "autoencoder 0.96",
+            decision="bf16 gradients have a cosine of at least 0.99 with fp32, in a sparse autoencoder 0.96",
             of="-cosine",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the small format computes the same"),
+        Outcome(name="pass", answer=PASS, meaning="fp16 or bf16 agrees with fp32"),
         Outcome(
             name="overflow",
             answer=FAULT,
-            meaning="the loss is not finite in the format that is meant, and is in fp32",
-            fix="Use bf16 in the place of fp16, or compute the named layer in fp32 (autocast with enabled=False).",
+            meaning="the loss overflows in fp16 or bf16 but not in fp32",
+            fix="Use bf16 instead of fp16, or compute the named layer in fp32 (autocast with enabled=False).",
             explains=("D1", "D3", "S"),
         ),
         Outcome(
             name="apart",
             answer=NOTE,
-            meaning="the small format computes something else: large activations, or sums that cancel",
+            meaning="loss or gradients in fp16 or bf16 differ from fp32",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""P6.1: can the model learn one batch by heart?"""
+"""P6.1: can the model overfit one batch?"""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LAST = 5  # losses that are averaged at the end
 
 def find(bench: Bench, limit: Limits) -> Finding:
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     if len(bench.task.optimizers) > 1:
-        raise NotApplicable("several optimizers have several losses, which need not fall")
+        raise NotApplicable("the task has several optimizers, whose losses need not fall")
     base = _rate(bench)
     if not base:
-        raise MissingSignal("lr_max", "the learning rate is 0 now", 'declare config={"lr_max": …}')
+        raise MissingSignal("lr_max", "the learning rate is 0", 'declare config={"lr_max": …}')
     best, start, rate, moved = 0.0, float("nan"), base, False
     for factor in _RATES:
         losses, changed = _losses(bench, base * factor, int(limit["steps"]))
@@ -34,19 +34,21 @@ def find(bench: Bench, limit: Limits) -> Finding:
         if best > limit["falls"]:
             break
     measured = {"fall": best, "rate": rate, "start": start}
-    facts = f"on one batch the loss falls by {percent(best)} from {shown(start)} in {int(limit['steps'])} steps"
+    facts = f"On one batch the loss ({shown(start)}) falls by {percent(best)} in {int(limit['steps'])} steps"
     if best > limit["falls"]:
-        return Finding("pass", f"{facts} at a learning rate of {shown(rate)}.", measured)
+        return Finding("pass", f"{facts} at learning rate {shown(rate)}.", measured)
     if not moved:
-        return Finding("no-move", f"{facts}, and no parameter moves.", measured)
+        return Finding("no-move", f"{facts}, and no parameter changes.", measured)
     if best <= limit["nothing"] and _should_fall(bench, start, limit):
         tried = ", ".join(shown(base * factor) for factor in _RATES)
-        return Finding("does-not-fall", f"{facts} (limit {percent(limit['nothing'])}), at rates of {tried}.", measured)
-    return Finding("hardly", f"{facts}, at its best at a rate of {shown(rate)}.", measured)
+        return Finding(
+            "does-not-fall", f"{facts} (limit {percent(limit['nothing'])}); tried learning rates: {tried}.", measured
+        )
+    return Finding("hardly", f"{facts}, at best, at learning rate {shown(rate)}.", measured)
 
 
 def _rate(bench: Bench) -> float:
-    """The highest learning rate that is known."""
+    """The highest known learning rate."""
     from steadyrun.preflight.step_trace import rate_of
 
     groups = [group for optimizer in bench.task.optimizers for group in optimizer.param_groups]
@@ -55,7 +57,7 @@ def _rate(bench: Bench) -> float:
 
 
 def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
-    """The losses of plain steps on one batch at a fixed rate, each group in proportion; whether anything moved."""
+    """The losses of plain steps on one batch at a fixed learning rate, and whether any parameter changed."""
     import torch
 
     with bench.pristine(), torch.enable_grad():
@@ -81,7 +83,7 @@ def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
 
 
 def _own_rate(group: dict[str, Any]) -> float:
-    """A group's rate before a schedule: groups keep their proportion."""
+    """A group's learning rate before its schedule, which keeps the groups in proportion."""
     from steadyrun.preflight.step_trace import rate_of
 
     rates = [rate_of(group, "initial_lr"), rate_of(group)]
@@ -89,7 +91,7 @@ def _own_rate(group: dict[str, Any]) -> float:
 
 
 def _should_fall(bench: Bench, start: float, limit: Limits) -> bool:
-    """Whether there is room below: a cross-entropy near that of a guess, of weights that are not known as learned."""
+    """Whether the loss can fall: a cross-entropy near a uniform guess, without pretrained weights."""
     import math
 
     graph = bench.first_pass().graph
@@ -100,9 +102,9 @@ def _should_fall(bench: Bench, start: float, limit: Limits) -> bool:
 
 QUESTION = Question(
     code="P6.1",
-    name="one batch by heart",
-    asks="Does the loss of one batch fall when the model trains on nothing else?",
-    why="A model that cannot learn one batch by heart will learn nothing else: the oldest test there is.",
+    name="one batch can be overfitted",
+    asks="Does the loss of one batch fall if the model trains only on it?",
+    why="A model that cannot overfit one batch will not learn the whole dataset.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -110,51 +112,51 @@ QUESTION = Question(
             name="steps",
             value=40,
             unit="steps",
-            meaning="how long each learning rate is tried",
+            meaning="steps at each learning rate",
             seed="",
-            decision="enough for small healthy models",
+            decision="enough for small healthy models to learn",
         ),
         Threshold(
             name="falls",
             value=0.1,
-            unit="of the first loss",
-            meaning="a larger fall is learning",
+            unit="fraction of the first loss",
+            meaning="a larger fall counts as learning",
             seed="",
-            decision="small healthy GPTs, CNNs and LSTMs fall by 20% to 99% in 40 steps at one of the three rates",
+            decision="in small healthy GPTs, CNNs and LSTMs it falls by 20% to 99% at one of three learning rates",
             of="-fall",
         ),
         Threshold(
             name="nothing",
             value=0.01,
-            unit="of the first loss",
-            meaning="a smaller fall at all three rates is no learning",
+            unit="fraction of the first loss",
+            meaning="a smaller fall at all three learning rates counts as none",
             seed="",
-            decision="with the graph cut, or labels that the loss does not see, the loss moves by less than 1%",
+            decision="with a detached graph, or labels missing from the loss, the loss changes by less than 1%",
         ),
         Threshold(
             name="room",
             value=0.5,
-            unit="of ln C",
-            meaning="a cross-entropy that starts above this share of a guess has room to fall",
+            unit="fraction of ln C",
+            meaning="a cross-entropy above this fraction of a uniform guess has room to fall",
             seed="",
-            decision="below it the batch may be known by heart already",
+            decision="below it the model may know the batch already",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the model can learn a batch by heart"),
+        Outcome(name="pass", answer=PASS, meaning="the model can overfit one batch"),
         Outcome(
             name="does-not-fall",
             answer=FAULT,
-            meaning="the loss of one batch does not fall at any of three learning rates",
-            fix="Compare the gradient with a numerical one, and look at what the loss is given.",
+            meaning="the model cannot learn even one batch",
+            fix="Check the gradient with torch.autograd.gradcheck, and check the inputs and labels of the loss.",
             explains=("C4",),
             symptom=True,
         ),
-        Outcome(name="no-move", answer=NOTE, meaning="no parameter moves in an ordinary step"),
+        Outcome(name="no-move", answer=NOTE, meaning="an ordinary step changes no parameter"),
         Outcome(
             name="hardly",
             answer=NOTE,
-            meaning="the loss of one batch falls little: dropout, an irreducible part, or a slow start",
+            meaning="the loss of one batch falls little",
         ),
     ),
     find=find,

@@ -1,7 +1,7 @@
-"""A few of the program's own steps, made once for all probes that ask about steps.
+"""A few of the program's own steps, run once for all probes of the step.
 
-The first step; the same again; the step after it; that step with what the first left behind marked; that step after the
-state went through its state_dicts into objects that were spoiled.
+The first step; a repeat of it; the second step; the second step with leftover gradients of the first set to NaN; the
+second step after the state went through its state_dicts into overwritten objects.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from steadyrun.signals.missing import MissingSignal
 
 @dataclass
 class Rehearsal:
-    """What the steps showed."""
+    """The traces of the steps."""
 
     first: StepTrace
     again: StepTrace  # from the same state, on the same batch
     second: StepTrace
-    left: set[int] = field(default_factory=set)  # gradients that the first step left behind, by id of the parameter
+    left: set[int] = field(default_factory=set)  # gradients that the first step leaves behind, by id of the parameter
     carried: set[int] = field(default_factory=set)  # of those, the ones that the second step's gradient contains
-    accumulates: bool = False  # no optimizer steps yet, and the second call adds to the gradients of the first
+    accumulates: bool = False  # no optimizer steps, and the second call adds to the gradients of the first
     loaded: StepTrace | None = None  # the second step after save and load
-    control: StepTrace | None = None  # the second step once more, without loading, where that differed
+    control: StepTrace | None = None  # the second step repeated without loading, if `loaded` differs
     why_not_loaded: str = ""
-    unsaved: list[str] = field(default_factory=list)  # what the first step changed and no state_dict holds
+    unsaved: list[str] = field(default_factory=list)  # state that the first step changes and no state_dict has
 
 
 def rehearsal(bench: Bench) -> Rehearsal:
-    """The steps, made once; a program without optimizers has none."""
+    """The rehearsed steps, computed once; raises `MissingSignal` without an optimizer."""
     if not bench.optimized:
-        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+        raise MissingSignal("optimizer", "preflight has no optimizer", "give preflight the optimizer")
     if "rehearsal" not in bench.memo:
         try:
             with bench.pristine(), torch.enable_grad():
@@ -56,15 +56,15 @@ def rehearsal(bench: Bench) -> Rehearsal:
 
 
 def names_of(bench: Bench, keys: Collection[int]) -> list[str]:
-    """Names of parameters by their ids, in the order of the model, then what is not in it."""
+    """Names of parameters by their ids, in the order of the model, then tensors outside it."""
     names = {id(parameter): name for name, parameter in bench.parameters.items()}
     return [name for key, name in names.items() if key in keys] + ["another tensor" for key in keys if key not in names]
 
 
 def step_input(bench: Bench, index: int) -> Any:
-    """What the program's step is given: a batch, or the list of the micro-batches of an accumulated step.
+    """The input of the program's step: a batch, or the list of micro-batches of an accumulated step.
 
-    A program that declares accumulation may cut one batch into parts itself: its step fails on a list.
+    A program that declares accumulation may split a batch itself: its step fails on a list.
     """
     if bench.accumulation == 1 or bench.task.train_step is None:
         return bench.batches[index % len(bench.batches)] if bench.batches else bench.batch()
@@ -73,7 +73,7 @@ def step_input(bench: Bench, index: int) -> Any:
 
 
 def _first(bench: Bench, ready: ProgramState) -> StepTrace:
-    """The first step; where it fails on a list of micro-batches, on one batch."""
+    """The first step; on one batch if it fails on a list of micro-batches."""
     try:
         return traced_step(bench, step_input(bench, 0))
     except MissingSignal:
@@ -107,7 +107,7 @@ def _rehearse(bench: Bench) -> Rehearsal:
 
 
 def _look_for_leftovers(bench: Bench, later: ProgramState, rehearsed: Rehearsal, batch: Any) -> None:
-    """What the first step left in `.grad`, and whether the second adds to it: it is made NaN, which spreads."""
+    """Set the gradients left by the first step to NaN, and find out whether the second step's contain them."""
     later.put_back()
     optimized = {id(parameter): parameter for parameter in bench.optimized}
     left = {
@@ -125,7 +125,7 @@ def _look_for_leftovers(bench: Bench, later: ProgramState, rehearsed: Rehearsal,
     stepped = rehearsed.second.stepped
     rehearsed.left = set(left) & stepped
     rehearsed.carried = {key for key in left if key in stepped and _is_marked(marked.gradients.get(key))}
-    if not marked.stepped and bench.task.scaler is not None:  # the scaler saw NaN and skipped the step
+    if not marked.stepped and bench.task.scaler is not None:  # the scaler skipped the step because of NaN
         rehearsed.carried = still_marked & stepped
     rehearsed.accumulates = not stepped and bool(still_marked)
     later.put_back()
@@ -136,7 +136,7 @@ def _is_marked(gradient: Tensor | None) -> bool:
 
 
 def _saved(bench: Bench) -> tuple[bytes | None, str]:
-    """The state_dicts of the task's objects, through torch.save."""
+    """The state_dicts of the task's objects, saved by torch.save, or why that failed."""
     buffer = io.BytesIO()
     try:
         torch.save({name: part.state_dict() for name, part in _parts(bench).items()}, buffer)
@@ -156,7 +156,7 @@ def _parts(bench: Bench) -> dict[str, Any]:
 def _load_and_step(
     bench: Bench, rehearsed: Rehearsal, saved: bytes, start: ProgramState, later: ProgramState, batch: Any
 ) -> None:
-    """Spoil what a new process would build anew, load, and make the second step once more."""
+    """Overwrite what a new process would build afresh, load, and repeat the second step."""
     saved_names = set(bench.model.state_dict())
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
     later.put_back()
@@ -190,7 +190,7 @@ def _load_and_step(
 
 
 def _counts(owner: Any, name: str, bench: Bench) -> bool:
-    """Attributes of modules and optimizers that a state_dict could have held; torch's own counters are not meant."""
+    """Whether a state_dict could have the attribute: it belongs to a module or optimizer and is not torch's own."""
     ours = any(owner is known for known in [*bench.model.modules(), *bench.task.optimizers])
     return ours and not name.startswith("_") and name != "training"
 

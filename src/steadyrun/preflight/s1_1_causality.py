@@ -1,4 +1,4 @@
-"""S1.1, before training: does a later token move an earlier output?"""
+"""S1.1, before training: does a later token change an earlier output?"""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Leak:
-    """How far outputs before the changed position moved."""
+    """The change of outputs before the changed position."""
 
-    changed: int  # the position that was changed
-    first: int  # the earliest output that moved
+    changed: int  # the changed position
+    first: int  # the earliest output that changed
     far: float
     limit: float
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """What changing positions along one dimension of an input showed."""
+    """The effect of changing positions along one dimension of an input."""
 
     leak: _Leak | None
-    mixes: bool  # later outputs move: positions know of each other along this dimension
+    mixes: bool  # later outputs change: positions interact along this dimension
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     declared = bench.config.get("causal")
     next_ones, like = _sequences(bench, limit)
     if not next_ones and declared is not True:
-        raise NotApplicable("targets are not the next tokens, and config does not declare causal")
+        raise NotApplicable("the targets are not the next tokens, and the config does not declare causal")
     if not next_ones and not like:
         raise MissingSignal(
             "a sequence",
@@ -49,27 +49,27 @@ def find(bench: Bench, limit: Limits) -> Finding:
         )
     leak = _by_targets(bench, next_ones, limit) if next_ones else _by_shape(bench, like[0], limit)
     if leak is None:
-        return Finding("pass", "changing later positions moves no earlier output.")
+        return Finding("pass", "Changing later positions changes no earlier output.")
     measured = {"moved": leak.far, "position": float(leak.changed)}
     which = "position 1 and all later ones" if leak.changed == 1 else f"position {leak.changed}"
     message = (
-        f"changing {which} moves the output at position {leak.first} by {shown(leak.far)} (limit {shown(leak.limit)})"
+        f"Changing {which} changes the output at position {leak.first} by {shown(leak.far)} (limit {shown(leak.limit)})"
     )
     if declared is True:
-        return Finding("sees-the-answer", f"config declares causal, but {message}.", measured)
+        return Finding("sees-the-answer", f"{message}, though the config declares causal.", measured)
     if declared is False:
-        return Finding("declared-open", f"{message}; config declares causal False.", measured)
-    return Finding("sees-target", f"targets are the next tokens, and {message}.", measured)
+        return Finding("declared-open", f"{message}. The config declares causal False.", measured)
+    return Finding("sees-target", f"{message}. The targets are the next tokens.", measured)
 
 
 def _by_targets(bench: Bench, tokens: list[Tensor], limit: Limits) -> _Leak | None:
-    """Of several inputs that hold the next tokens one is the decoder's: where that one is causal, all is well."""
+    """The leak over all inputs that contain the next tokens; None if one, the decoder's, is causal."""
     leaks = [_tried(bench, sequence, 1, limit).leak for sequence in tokens]
     return None if None in leaks else leaks[0]
 
 
 def _by_shape(bench: Bench, sequence: Tensor, limit: Limits) -> _Leak | None:
-    """Declared causal: along some dimension positions know of earlier ones and of no later one."""
+    """The leak of a model declared causal; None if along some dimension only earlier positions have an effect."""
     scores = bench.quiet().scores
     shared = [
         dimension
@@ -86,7 +86,7 @@ def _by_shape(bench: Bench, sequence: Tensor, limit: Limits) -> _Leak | None:
 
 
 def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs for which the targets are the next tokens; and inputs with the shape of the outputs."""
+    """Inputs whose next tokens are the targets, and inputs with the shape of the outputs."""
     from steadyrun.preflight.token_positions import input_tensors, next_token_shares
 
     calls = bench.first_pass().calls
@@ -108,7 +108,7 @@ def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]
 
 
 def _tried(bench: Bench, sequence: Tensor, dimension: int, limit: Limits) -> _Tried:
-    """Change a few positions along a dimension, one at a time, and look at the outputs before and behind."""
+    """Change a few positions along a dimension, one at a time, and compare the outputs before and after them."""
     from steadyrun.preflight.input_edits import editing, moved
 
     quiet = bench.quiet()
@@ -133,7 +133,7 @@ def _tried(bench: Bench, sequence: Tensor, dimension: int, limit: Limits) -> _Tr
 
 
 def _judged(bench: Bench, scores: Tensor, dimension: int) -> Tensor:
-    """Where an output counts: where a target does, as far as that is known."""
+    """A mask of the outputs with a target in the loss; all outputs if that is unknown."""
     import torch
 
     from steadyrun.preflight.token_positions import supervised
@@ -154,7 +154,7 @@ def _exchange(tokens: Tensor, replacement: Tensor, tensor: Tensor) -> Tensor | N
 
 
 def _changed(tokens: Tensor, dimension: int, position: int, count: int) -> Tensor | None:
-    """The same with other values from a position on: values that occur elsewhere."""
+    """The input with other values from a position on, taken from elsewhere in it."""
     import torch
 
     replacement = tokens.detach().clone()
@@ -171,50 +171,48 @@ def _changed(tokens: Tensor, dimension: int, position: int, count: int) -> Tenso
 
 
 _FIX = (
-    "Mask attention to later positions (is_causal=True, a lower triangular mask), pad convolutions on the left, and "
-    "use no bidirectional layer."
+    "Mask attention to later positions (is_causal=True or a lower triangular mask), pad convolutions on the left, and "
+    "remove bidirectional layers."
 )
 _FOLLOWS = ("C1", "C4", "S", "P6")
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Does changing a later token move an earlier output?",
+    asks="Does changing a later token change an earlier output?",
     needs=("loss_fn", "batches", "causal"),
     thresholds=(
         Threshold(
             name="moved",
             value=1e-5,
-            unit="of the largest output",
-            meaning="an earlier output that moves by more has seen the change",
+            unit="fraction of the largest output",
+            meaning="a larger change of an earlier output shows a leak",
             seed="",
-            decision="nothing moves at all in causal transformers, GRUs and left-padded convolutions (measured "
-            "0); in a GPT of "
-            "fresh weights that sees everything, one later token of 512 moves an output by 1e-4, all of them by more",
+            decision="causal transformers, GRUs and left-padded convolutions change by exactly 0; in an untrained GPT "
+            "without a mask one later token of 512 changes an output by 1e-4, all of them by more",
         ),
         Threshold(
             name="aligned",
             value=0.9,
-            unit="share of targets",
-            meaning="from this share on targets are the next tokens",
+            unit="fraction of targets",
+            meaning="from this fraction on the targets count as the next tokens",
             seed="",
-            decision="a shifted text has 1 or just below (masked targets do not count); other tasks stay far "
-            "below one half",
+            decision="a shifted text has 1 or just below (without masked targets); other tasks stay far below one half",
         ),
     ),
     outcomes=(
-        same(RECORDED, "pass", meaning="no output sees a later position"),
-        same(RECORDED, "sees-the-answer", _FOLLOWS, "an output sees later positions, against what is declared"),
+        same(RECORDED, "pass", meaning="no output depends on a later position"),
+        same(RECORDED, "sees-the-answer", _FOLLOWS, "outputs depend on later tokens, though causal is declared"),
         Outcome(
             name="sees-target",
             answer=FAULT,
-            meaning="an output sees the token it has to predict",
+            meaning="an output depends on the token it has to predict",
             fix=_FIX,
             explains=_FOLLOWS,
         ),
         Outcome(
             name="declared-open",
             answer=NOTE,
-            meaning="outputs see later positions, as declared; targets are the next tokens",
+            meaning="outputs depend on later tokens, as declared",
             fix=_FIX,
         ),
     ),

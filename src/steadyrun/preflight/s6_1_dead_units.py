@@ -1,4 +1,4 @@
-"""S6.1, before training: are units dead before training begins?"""
+"""S6.1, before training: are hidden units dead?"""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     layers = [layer for layer in activity(bench) if layer.rows >= limit["rows"] and layer.rectified]
     if not layers:
-        raise NotApplicable("no layer of units that can be silent was seen on enough rows")
+        raise NotApplicable("no ReLU layer has enough rows in the first batches")
     worst = max(layers, key=lambda layer: (layer.dead, layer.silent))
     measured = {"dead": worst.dead, "silent_rows": worst.silent, "rows": float(worst.rows), "units": float(worst.units)}
     dead = [layer.name for layer in layers if layer.dead > limit["dead"]]
     facts = f"{percent(worst.dead)} of the {worst.units} units of {worst.name} are 0 on all {worst.rows} rows"
     if worst.dead > limit["dead"] and worst.silent > limit["silent"]:
-        more = f"; so are those of {listed(dead)}" if len(dead) > 1 else ""
-        return Finding("silent", f"{facts} (limit {percent(limit['dead'])}){more}.", measured)
+        more = f" Dead layers: {listed(dead)}." if len(dead) > 1 else ""
+        return Finding("silent", f"{facts} (limit {percent(limit['dead'])}).{more}", measured)
     if dead:
-        message = f"{facts}; but {percent(1 - worst.silent)} of the rows excite some unit, as in a sparse layer."
+        message = f"{facts}, but {percent(1 - worst.silent)} of the rows activate some unit, as in a sparse layer."
         return Finding("sparse", message, measured)
-    return Finding("pass", f"{facts}, at the most.", measured)
+    return Finding("pass", f"{facts}; no layer has more.", measured)
 
 
 QUESTION = probe_of(
@@ -41,7 +41,7 @@ QUESTION = probe_of(
         Threshold(
             name="dead",
             value=0.9,
-            unit="share of units",
+            unit="fraction of units",
             meaning="units that are zero on all rows",
             seed="> 90% units always 0",
             decision="fresh MLPs, CNNs and transformers with ReLU have 0% to 13% on a few dozen rows",
@@ -50,8 +50,8 @@ QUESTION = probe_of(
         Threshold(
             name="silent",
             value=0.5,
-            unit="share of rows",
-            meaning="rows on which not one unit of the layer is active",
+            unit="fraction of rows",
+            meaning="rows on which no unit of the layer is active",
             seed="",
             decision="a sparse layer (a dictionary, experts) has active units on every row; a dead one on none",
         ),
@@ -59,15 +59,15 @@ QUESTION = probe_of(
             name="rows",
             value=8,
             unit="rows",
-            meaning="fewer rows prove little",
+            meaning="rows needed for a judgement",
             seed="",
             decision="a healthy unit is zero on 8 rows once in 256 times",
         ),
     ),
     outcomes=(
-        same(RECORDED, "pass", meaning="units are alive"),
-        same(RECORDED, "silent", ("C4", "S", "P3.5", "P6.1"), "a layer whose units are dead"),
-        same(RECORDED, "sparse", meaning="most units of a layer are silent, but no row is"),
+        same(RECORDED, "pass", meaning="hidden units are active"),
+        same(RECORDED, "silent", ("C4", "S", "P3.5", "P6.1"), "a layer's units are dead"),
+        same(RECORDED, "sparse", meaning="most units of a layer are silent, as in a sparse layer"),
     ),
     find=find,
 )

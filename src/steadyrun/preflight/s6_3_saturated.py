@@ -1,4 +1,4 @@
-"""S6.3, before training: are units at the ends of their range before training begins?"""
+"""S6.3, before training: are hidden units saturated?"""
 
 from __future__ import annotations
 
@@ -27,41 +27,40 @@ def find(bench: Bench, limit: Limits) -> Finding:
         "rows) lie within 0.01 of the ends of their range"
     )
     if worst.saturated <= limit["ends"]:
-        return Finding("pass", f"{facts}, at the most.", measured)
+        return Finding("pass", f"{facts}; no layer has more.", measured)
     if worst.kind == "Tanh" and bench.config.get("init") == "random":
-        return Finding("saturated", f"{facts} (limit {percent(limit['ends'])}), with random weights.", measured)
+        return Finding("saturated", f"{facts} with random weights (limit {percent(limit['ends'])}).", measured)
     return Finding("at-the-ends", f"{facts} (limit {percent(limit['ends'])}).", measured)
 
 
 QUESTION = probe_of(
     RECORDED,
-    asks="Are most tanh or sigmoid units at the ends of their range?",
+    asks="Are most tanh or sigmoid units saturated?",
     needs=("loss_fn", "batches"),
     thresholds=(
         Threshold(
             name="ends",
             value=0.9,
-            unit="share of outputs",
+            unit="fraction of outputs",
             meaning="outputs within 0.01 of an end of the range",
             seed="",
-            decision="fresh tanh and sigmoid layers with scaled inputs have 0%; a tanh layer with pixels of 0 to "
-            "255 has 98%",
+            decision="fresh tanh and sigmoid layers with scaled inputs have 0%; tanh on pixels of 0 to 255 has 98%",
             of="saturated",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="units are in the middle of their range"),
+        Outcome(name="pass", answer=PASS, meaning="units are not saturated"),
         Outcome(
             name="saturated",
             answer=FAULT,
-            meaning="random weights with which a tanh layer is at its ends",
-            fix="Scale the inputs to a deviation of about 1, and use an init made for tanh (xavier).",
+            meaning="a tanh layer is saturated before training",
+            fix="Scale the inputs to a standard deviation of about 1, and initialise with nn.init.xavier_uniform_.",
             explains=("C4", "S", "P6.2"),
         ),
         Outcome(
             name="at-the-ends",
             answer=NOTE,
-            meaning="a layer of units at the ends of their range; gates may be so by design",
+            meaning="a tanh or sigmoid layer is saturated, as gates may be",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""A probe of a cause that the record shows as well: one code, name and reason, and two sources of evidence."""
+"""Probes of causes that a recorded run also shows: one code, name and reason, two sources of evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def probe_of(
     outcomes: tuple[Outcome, ...],
     thresholds: tuple[Threshold, ...] = (),
 ) -> Question:
-    """The probe that tries on live objects what the record's question sees in the run."""
+    """The probe that tests on live objects what a question finds in a recorded run."""
     return Question(
         code=recorded.code,
         name=recorded.name,
@@ -34,11 +34,11 @@ def probe_of(
 
 
 def same(recorded: Question, name: str, explains: tuple[str, ...] = (), meaning: str = "") -> Outcome:
-    """An outcome of the record's question with its fix; before training other faults follow from it."""
+    """An outcome of the recorded question with its fix, and the faults it explains before training."""
     outcome = recorded.outcome(name)
     return replace(outcome, meaning=meaning or outcome.meaning, explains=explains, may_pass=False, panel=None)
 
 
 def same_limits(recorded: Question, *names: str) -> tuple[Threshold, ...]:
-    """Limits that hold for both sources."""
+    """Thresholds of the recorded question that the probe shares."""
     return tuple(threshold for threshold in recorded.thresholds if threshold.name in names)

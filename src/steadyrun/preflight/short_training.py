@@ -1,4 +1,4 @@
-"""A few plain steps at several learning rates: how far the loss falls, and what it does with one setting changed."""
+"""A few plain steps at several learning rates, or with one setting changed: how far the loss falls."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import shown
 
 FACTORS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-FAR_ABOVE = 100.0  # times the own rate: careful choices are not further below what learns
+FAR_ABOVE = 100.0  # times the program's rate: deliberate choices are not further below a rate that learns
 STEPS = 30
 _WARMUP, _LAST = 15, 6
-_GUESS = 0.3  # of ln C: a first loss this close to it is that of an untrained model
+_GUESS = 0.3  # fraction of ln C: a first loss this close to it is that of an untrained model
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The losses before and after the steps, by the factor on the rates."""
+    """The loss before the steps, and after them by the factor on the learning rates."""
 
     rates: list[float]
     start: float
@@ -38,14 +38,14 @@ class Sweep:
         return max(self.falls, key=lambda factor: self.falls[factor])
 
     def learns_far_above_alone(self, limit: Limits) -> bool:
-        """Whether the program learns nothing at its own rate, and most at one that is no careful choice's multiple."""
+        """Whether the program learns nothing at its own learning rate, and most at one far above it."""
         furthest = self.falls[self.best]
         nothing = furthest > limit["learns"] and self.falls[1.0] < limit["nothing"] * furthest
         return nothing and self.best >= limit["factor"]
 
 
 def sweep(bench: Bench) -> Sweep:
-    """The program at all factors; trained once for all probes."""
+    """The results of all factors; trained once for all probes."""
     if "sweep" not in bench.memo:
         begun = _begun(bench)
         ends = {factor: trained(bench, begun.rates, factor) for factor in FACTORS}
@@ -55,20 +55,20 @@ def sweep(bench: Bench) -> Sweep:
 
 
 def _begun(bench: Bench) -> Sweep:
-    """The rates and the first loss, if a change of the rate can be judged."""
+    """The learning rates and the first loss; raises `NotApplicable` if a change cannot be judged."""
     if len(bench.task.optimizers) != 1:
-        raise NotApplicable("there is not exactly one optimizer: which learning rate would be changed is not clear")
+        raise NotApplicable("the task does not have exactly one optimizer, so the learning rate to change is ambiguous")
     rates = _peaks(bench)
     if not all(rate > 0 for rate in rates):
-        raise NotApplicable("no learning rate above zero is known")
+        raise NotApplicable("no learning rate above 0 is known")
     start = _loss_now(bench)
     if not math.isfinite(start) or start <= 0:
-        raise NotApplicable(f"the first loss is {shown(start)}: how far it falls says nothing")
+        raise NotApplicable(f"the first loss is {shown(start)}; its relative fall has no meaning")
     return Sweep(rates, start, {})
 
 
 def from_scratch(bench: Bench, loss: float) -> bool:
-    """Whether the weights are random: declared so, or the first loss is that of a guess."""
+    """Whether the weights are random: declared, or with the first loss of a uniform guess."""
     init = bench.config.get("init")
     if isinstance(init, str):
         return init.lower() == "random"
@@ -79,9 +79,9 @@ def from_scratch(bench: Bench, loss: float) -> bool:
 def trained(
     bench: Bench, rates: list[float], factor: float, *, clip: float | None = None, epsilon: float | None = None
 ) -> float:
-    """The loss of the same batches after a few steps with a short warmup to these rates.
+    """The loss of the same batches after a few steps with a short warmup to these learning rates.
 
-    `clip` and `epsilon` stand in for those of the program.
+    `clip` and `epsilon` replace those of the program.
     """
     groups = bench.task.optimizers[0].param_groups
     with bench.pristine():
@@ -102,7 +102,7 @@ def trained(
 
 
 def _peaks(bench: Bench) -> list[float]:
-    """The largest learning rate that each group will have: declared, by the scheduler's dry run, or as it is."""
+    """The peak learning rate of each group: declared, from the scheduler's dry run, or the current one."""
     from steadyrun.preflight.step_trace import rate_of
     from steadyrun.probes.scheduler_dry_run import expected_rates
 

@@ -1,4 +1,4 @@
-"""Two steps compared: what differs first, and how far."""
+"""The first difference between two steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from steadyrun.program.attributes import same
 
 @dataclass(frozen=True)
 class StepDifference:
-    """What differs first, in words, and how far against its own size."""
+    """The first quantity that differs, in words, and the relative difference."""
 
     words: str
     relative: float
 
 
 def first_difference(bench: Bench, first: StepTrace, second: StepTrace) -> StepDifference | None:
-    """The first difference in the order of a step: loss, gradient, parameter; None where there is none."""
+    """The first difference in the order of a step: loss, gradient, parameter; None if both agree."""
     if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
         size = max(abs(first.loss), abs(second.loss), 1e-12)
         return StepDifference(
@@ -39,7 +39,7 @@ def first_difference(bench: Bench, first: StepTrace, second: StepTrace) -> StepD
 
 
 def _moved_by(first: StepTrace, second: StepTrace) -> dict[int, Tensor]:
-    """The tensors after the first of two steps, of those that one of the two moved."""
+    """The tensors after the first step that either of the two steps changed."""
     steps = (first, second)
     return {
         key: tensor for key, tensor in first.after.items() if any(bool(step.change(key).ne(0).any()) for step in steps)
@@ -49,13 +49,13 @@ def _moved_by(first: StepTrace, second: StepTrace) -> dict[int, Tensor]:
 def _worst(
     kind: str, mine: dict[int, Tensor], theirs: dict[int, Tensor], names: dict[int, str], first: StepTrace
 ) -> StepDifference | None:
-    """The tensor that differs most; a parameter's difference is measured against its move."""
+    """The tensor that differs most, a parameter relative to its update."""
     differences = []
     for key, tensor in mine.items():
         twin = theirs.get(key)
         if twin is None:
             differences.append(
-                StepDifference(f"the {kind} of {names.get(key, 'another tensor')}, which is missing once", 1.0)
+                StepDifference(f"the {kind} of {names.get(key, 'another tensor')}, missing in one of them", 1.0)
             )
             continue
         tensor, twin = dense(tensor), dense(twin)

@@ -1,4 +1,4 @@
-"""One whole step of a program, watched: what it differentiates, unscales, clips and steps, in which order, on what."""
+"""A trace of one step of a program: its backward, unscale, clip and step calls, in order."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ BACKWARD, UNSCALE, CLIP, STEP = "backward", "unscale", "clip", "step"
 
 @dataclass(frozen=True)
 class StepEvent:
-    """One thing that a step did."""
+    """One call within a step."""
 
     kind: str
-    members: frozenset[int] = frozenset()  # the parameters it was about, by id
+    members: frozenset[int] = frozenset()  # the parameters it applies to, by id
     clip: ClipCall | None = None
-    root: float | None = None  # of a backward: the number it began from
+    root: float | None = None  # of a backward: the value of its root
     optimizer: int = 0  # of an unscale or a step, by id
 
 
 @dataclass
 class StepTrace:
-    """What one step did to the tensors that optimizers hold, by id."""
+    """The effects of one step on the tensors of the optimizers, by id."""
 
     loss: float = float("nan")
     events: list[StepEvent] = field(default_factory=list)
     gradients: dict[int, Tensor] = field(default_factory=dict)  # when their optimizer first stepped
-    rates: dict[int, float] = field(default_factory=dict)  # at that moment
-    arrived: set[int] = field(default_factory=set)  # a backward gave them a gradient that is not zero
-    trained_in_eval: bool = False  # the model was called in evaluation mode with gradients
+    rates: dict[int, float] = field(default_factory=dict)  # at the same time
+    arrived: set[int] = field(default_factory=set)  # got a nonzero gradient from a backward
+    trained_in_eval: bool = False  # the model ran in evaluation mode with gradients
     closure: bool = False  # an optimizer computes gradients itself
     before: dict[int, Tensor] = field(default_factory=dict)
     after: dict[int, Tensor] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class StepTrace:
         return {member for event in self.events if event.kind == STEP for member in event.members}
 
     def change(self, key: int) -> Tensor:
-        """What the step added to a tensor."""
+        """The change of a tensor by the step."""
         wide = torch.float64 if self.before[key].device.type in {"cpu", "cuda"} else torch.float32
         return dense(self.after[key]).to(wide) - dense(self.before[key]).to(wide)
 
@@ -74,7 +74,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def rate_of(group: dict[str, Any], name: str = "lr") -> float:
-    """A group's learning rate; NaN where it has none (Adafactor may find its own)."""
+    """A group's learning rate; NaN if it has none (Adafactor may compute its own)."""
     rate = group.get(name)
     if isinstance(rate, Tensor):
         return float(rate)
@@ -82,7 +82,7 @@ def rate_of(group: dict[str, Any], name: str = "lr") -> float:
 
 
 def any_number(tensor: Tensor) -> bool:
-    """Whether a gradient is anything but zeros."""
+    """Whether a gradient has a nonzero value."""
     return bool(dense(tensor).ne(0).any())
 
 
@@ -117,7 +117,7 @@ def _listening(trace: StepTrace, optimized: dict[int, Tensor]) -> Iterator[None]
 
 @contextmanager
 def _modes(bench: Bench, trace: StepTrace) -> Iterator[None]:
-    """Notes a call of the model in evaluation mode while gradients are recorded."""
+    """Record whether the model runs in evaluation mode with gradients enabled."""
 
     def entered(module: nn.Module, _args: Any) -> None:
         trace.trained_in_eval |= not module.training and torch.is_grad_enabled()
@@ -153,7 +153,7 @@ def _noting(trace: StepTrace, key: int) -> Any:
 
 @contextmanager
 def _unscaling(trace: StepTrace) -> Iterator[None]:
-    """A loss scaler divides gradients in one method, whether `unscale_` or `step` asks for it."""
+    """Record when a loss scaler divides gradients, in `unscale_` or in `step`."""
     if not UNSCALE_GRADIENTS.exists:
         yield
         return

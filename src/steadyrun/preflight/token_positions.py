@@ -1,4 +1,4 @@
-"""Which tokens of a model's call its scores are about, and where its padding lies."""
+"""The tokens that a model's scores belong to, and the positions of its padding."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from steadyrun.preflight.input_edits import tensors_in
 from steadyrun.probes.loss_graph import Labels, LossGraph
 from steadyrun.probes.targets import alignment, per_row
 
-# Targets as rows beside the tokens, whichever way a program lays out its texts.
+# Targets as rows aligned with the tokens, for any layout of the texts.
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Rows of ids that were looked up, the targets beside them, and the label that does not count."""
+    """Rows of embedded ids, the targets aligned with them, and the ignored label."""
 
     tokens: Tensor
     targets: Tensor
@@ -34,13 +34,13 @@ class Pair:
 
     @property
     def graph(self) -> LossGraph:
-        """The pair alone, for what reads a graph."""
+        """A graph of this pair alone."""
         labels = Labels(self.targets, 0, self.ignored, "mean")
         return LossGraph(labels=[labels], tokens=[self.tokens])
 
 
 def pairs(graph: LossGraph) -> list[Pair]:
-    """Every loss beside every embedding that fits it: texts as rows, as columns, or as columns in one of the two."""
+    """Every loss with every embedding that fits it: texts as rows, as columns, or as columns in one of them."""
     aligned = []
     for labels in graph.labels:
         for tokens in graph.tokens:
@@ -59,12 +59,12 @@ def _laid_out(labels: Labels, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def input_tensors(call: ModelCall) -> list[Tensor]:
-    """Every tensor that the model was given, wherever it lies, each once."""
+    """Every tensor among the model's inputs, each once."""
     return list({id(tensor): tensor for tensor in tensors_in([call.args, call.kwargs])}.values())
 
 
 def next_token_shares(bench: Bench, tokens: Tensor) -> Tensor | None:
-    """The shares of targets that are the input itself, the next one, the one after; None where it cannot be told."""
+    """The fractions of targets equal to the input, the next and the one after it; None if unknown."""
     if tokens.dim() != 2 or tokens.is_floating_point():
         return None
     graph = bench.first_pass().graph
@@ -72,7 +72,7 @@ def next_token_shares(bench: Bench, tokens: Tensor) -> Tensor | None:
 
 
 def supervised(bench: Bench, rows: int, width: int) -> Tensor | None:
-    """Where a target counts, as rows beside the scores; None where targets do not lie so."""
+    """A mask of targets in the loss, in rows aligned with the scores; None if they do not align."""
     for labels in bench.first_pass().graph.labels:
         targets = per_row(labels.targets, rows, width)
         if targets is not None:
@@ -84,7 +84,7 @@ def supervised(bench: Bench, rows: int, width: int) -> Tensor | None:
 
 
 class _Embeddings(TorchFunctionMode):
-    """Every lookup in an embedding table goes through `change(ids, vectors)`."""
+    """Passes every embedding lookup through `change(ids, vectors)`."""
 
     def __init__(self, change: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -101,13 +101,13 @@ class _Embeddings(TorchFunctionMode):
 
 @contextmanager
 def embedding(change: Callable[[Tensor, Tensor], Tensor]) -> Iterator[None]:
-    """What embedding tables give is changed within the body."""
+    """Change the outputs of embedding tables within the body."""
     with _Embeddings(change):
         yield
 
 
 class _Calls(TorchFunctionMode):
-    """Notes every call of torch from Python."""
+    """Observes every call of torch from Python."""
 
     def __init__(self, note: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
         super().__init__()
@@ -120,6 +120,6 @@ class _Calls(TorchFunctionMode):
 
 @contextmanager
 def noting(note: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> Iterator[None]:
-    """`note(function, args, kwargs)` is told every call of torch within the body."""
+    """Call `note(function, args, kwargs)` for every call of torch within the body."""
     with _Calls(note):
         yield

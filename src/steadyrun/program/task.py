@@ -1,4 +1,4 @@
-"""The task: what replay, preflight and an exported script share with the user's own training program."""
+"""The task: the user's training program as preflight, replay, trial and an exported script execute it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
 
 
 class TrainsAtImport(BaseException):
-    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
+    """Raised if importing a program starts to train. Not an `Exception`: its loop may catch those."""
 
 
 @dataclass
 class Task:
-    """One training program: its objects, its loss, and (where it is not the plain one) its step.
+    """Training program for preflight, replay and trial: its objects, its loss and optionally its step.
 
-    `loss_fn(model, batch)` gives the loss of one batch. `train_step(task, batch)` is one whole optimizer step as the
-    program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
-    step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
-    iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
-    number of the step being executed; whoever executes it sets it. `val_loader`, `tokenizer` and `config` (as of
-    `steadyrun.record`) tell preflight more.
+    `loss_fn(model, batch)` returns the loss of one batch. `optimizer` may be a list. `train_step(task, batch)` is one
+    whole optimizer step as the program writes it (autocast, accumulation, unscale, clip, schedule) and returns the
+    undivided loss; an accumulated step gets the list of its micro-batches. Without it the step follows the recorded
+    order. `loader` yields batches in the order of training. `val_loader`, `tokenizer` and `config` (as in
+    `steadyrun.record`) let preflight test more. `step` is set to the number of the step being executed.
     """
 
     model: nn.Module
@@ -79,7 +78,7 @@ def load_factory(name: str, given_as: str = "--factory") -> Factory:
 
 
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
-    """Call a factory, with the run's configuration where it takes an argument."""
+    """Call a factory, with the run's config if it takes an argument."""
     try:
         task = factory(dict(config)) if takes_config(factory) and not _has_own_config(factory, config) else factory()
     except SystemExit as left:
@@ -92,7 +91,7 @@ def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the fac
 
 
 def takes_config(factory: Factory) -> bool:
-    """Whether a factory wants the configuration: its first argument has no default, or None or a dict for one."""
+    """Whether a factory takes the config: its first argument has no default, or None or a dict."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -109,7 +108,7 @@ def _has_own_config(factory: Factory, config: Mapping[str, Any]) -> bool:
 
 
 def _imported(source: str, name: str, given_as: str) -> Any:
-    """The user's module; an error that says what it does at import, if that is more than to define things."""
+    """The user's module; a clear error if importing it trains or exits."""
 
     try:
         with _only_imported():
@@ -184,7 +183,7 @@ def _as_module(file: Path, function: str) -> str:
 
 
 def _described(problem: Exception) -> str:
-    """An exception of the user's code, and where it came from."""
+    """An exception of the user's code, with its file and line."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
     hint = f"; {_PASSING}" if "argv" in (last.line or "") else ""
     return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno}){hint}"
@@ -198,7 +197,7 @@ def _where(problem: BaseException) -> str:
 
 
 def _exited(left: SystemExit) -> str:
-    """How user code ended the process, as it does where it rejects its command line, and what to do."""
+    """How user code ended the process, for example by rejecting its command line, and what to do."""
     how = f"with the message {left.code!r}" if isinstance(left.code, str) else f"with status {left.code or 0}"
     given = shlex.join(sys.argv[1:]) or "none"
     return f"exited {how} (its arguments: {given}; what it printed is above): {_PASSING}"

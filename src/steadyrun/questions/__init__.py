@@ -1,5 +1,5 @@
-"""Job: one question per file: what it asks, why, its limits, its outcomes and what to do about each.
+"""Job: one question per file: what it asks, why, its limits, its outcomes and the fix for each outcome.
 May import: signals and below; numpy, never torch.
-Entry point: `QUESTION` of each file; `form.Question`. Which comes after which is said in `trees/`.
+Entry point: `QUESTION` of each file; `form.Question`. `trees/` defines their order.
 Output: an `Answer` per question.
 """

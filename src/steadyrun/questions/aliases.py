@@ -1,4 +1,4 @@
-"""Former codes: what preflight tries and the record shows has one code today, with two sources of evidence."""
+"""Former codes of questions. A cause that both preflight and the record can show now has one code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALIASES = {
     "P6.3": "S6.1",
     "P6.4": "S6.3",
 }
-"""Former codes, and the code of the same cause today."""
+"""Former codes and their current codes."""
 
 OUTCOMES = {
     "P1.2:none-counts": "A3.7:nothing-to-learn",
@@ -50,24 +50,24 @@ OUTCOMES = {
     "P6.2:small": "A4.8:weak",
     "P6.3:dead": "S6.1:silent",
 }
-"""Former answers whose name changed, or that another question gives today."""
+"""Former outcomes that were renamed or moved to another question."""
 
-OWN = "before_"  # a limit of a probe whose name the record's question uses for another limit begins so
+OWN = "before_"  # prefix of a probe's threshold if the record's question has another threshold of that name
 
 
 def code_of(code: str) -> str:
-    """The code that a question has today."""
+    """The current code of a question."""
     return ALIASES.get(code, code)
 
 
 def codes_of(code: str) -> tuple[str, ...]:
-    """The codes of the questions that ask today what this code asked; several where it was split."""
+    """The current codes that replace this code; several if the question was split."""
     moved = [new.partition(":")[0] for old, new in OUTCOMES.items() if old.partition(":")[0] == code]
     return tuple(dict.fromkeys([code_of(code), *moved]))
 
 
 def outcome_of(code: str, outcome: str) -> tuple[str, str]:
-    """An answer by its code and name of today."""
+    """The current code and name of an outcome."""
     new_code, _, new_outcome = OUTCOMES.get(f"{code}:{outcome}", f"{code_of(code)}:{outcome}").partition(":")
     return new_code, new_outcome
 
@@ -78,5 +78,5 @@ def aliases_of(code: str) -> tuple[str, ...]:
 
 
 def within(code: str, name: str) -> bool:
-    """Whether a code is this one, or of this section."""
+    """Whether a code equals this name or belongs to this section."""
     return code == name or code.startswith(f"{name}.")

@@ -1,4 +1,4 @@
-"""F1.1: what kind of run is this? The facts that other questions build on, decided once."""
+"""F1.1: the kind of run. Facts that other questions need, decided once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steadyrun.signals.run_signals import Points, Signals
 
 
 def known_facts(run: Signals, limit: Limits) -> Facts:
-    """The facts of a run; `limit` is the caller's, whose walk may have changed the limits of F1.1."""
+    """The facts of a run; `limit` belongs to the caller and carries the user's changes to F1.1."""
     mine = limit.of(QUESTION)
     key = ("facts", tuple(sorted(mine.changed.items())))
     if key not in run.memo:
@@ -20,7 +20,7 @@ def known_facts(run: Signals, limit: Limits) -> Facts:
 
 
 def known_rates(run: Signals, limit: Limits) -> RecordedRates:
-    """The recorded learning rates and what they were meant to be, under the limits of F1.1 as above."""
+    """The recorded learning rates beside the declared ones, under the limits of F1.1."""
     mine = limit.of(QUESTION)
     key = ("rates", tuple(sorted(mine.changed.items())))
     if key not in run.memo:
@@ -39,8 +39,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     known = known_facts(run, limit)
     density = "every step is recorded" if known.every_step else "not every step is recorded"
     parts = [
-        f"start {known.start} ({known.start_why})",
-        f"objective {known.objective} ({known.objective_why})",
+        f"Start: {known.start} ({known.start_why})",
+        f"objective: {known.objective} ({known.objective_why})",
         f"the loss must fall: {known.must_fall}" if known.must_fall else "",
         f"the loss may move freely: {known.moves_freely}" if known.moves_freely else "",
         known.guess_why,
@@ -52,10 +52,9 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 QUESTION = Question(
     code="F1.1",
-    name="what kind of run this is",
-    asks="What are the start, the objective and the density of this run?",
-    why="A question that asks whether the loss falls must know whether it has to. All questions ask here, so that they "
-    "agree.",
+    name="kind of run",
+    asks="Which weights does the run start from, what does it minimise, and is every step recorded?",
+    why="Some losses must fall and others move freely. Every question uses these facts, so that all answers agree.",
     needs=("loss",),
     panel=None,
     thresholds=(
@@ -63,63 +62,63 @@ QUESTION = Question(
             name="near",
             value=0.3,
             unit="of ln V",
-            meaning="how near to a guess a first loss is that of an untrained model",
+            meaning="a first loss this close to the loss of a guess means an untrained model",
             seed="within 0.3 of ln V",
-            decision="random weights of ordinary width give a first loss within 15%; learned ones start far below",
+            decision="random weights of ordinary width start within 15% of it; pretrained weights start far below",
         ),
         Threshold(
             name="few",
             value=8,
             unit="classes",
-            meaning="with fewer classes, a first point that is a mean cannot identify the start",
+            meaning="with fewer classes, a first point that is an average cannot identify the start",
             seed="",
-            decision="ln of fewer is close to where any standardised loss begins",
+            decision="ln V is then close to the first value of any standardised loss",
         ),
         Threshold(
             name="elements",
             value=64,
             unit="elements",
-            meaning="smaller matrices say nothing about the start",
+            meaning="smaller matrices cannot identify the start",
             seed="",
-            decision="so many draws come within 5% of the ends of their range, but for one in thousands",
+            decision="the extremes of 64 draws lie within 5% of the ends of their range in nearly every matrix",
         ),
         Threshold(
             name="full",
             value=0.1,
             unit="of torch's range",
-            meaning="how far short of the range of torch's start the largest weight may be",
+            meaning="how far the largest weight may fall short of the range of torch's default initialisation",
             seed="",
-            decision="the largest of 64 uniform draws is within 5% in 96% of matrices",
+            decision="the largest of 64 uniform draws is within 5% of the range in 96% of matrices",
         ),
         Threshold(
             name="beyond",
             value=0.001,
             unit="of torch's range",
-            meaning="how far beyond it a weight may be: rounding",
+            meaning="how far a weight may exceed that range: rounding",
             seed="",
-            decision="a few steps of training push some weight out of the range it was drawn from",
+            decision="after a few training steps some weights lie outside the range they were drawn from",
         ),
         Threshold(
             name="padding",
             value=0.1,
             unit="of the declared number",
-            meaning="how far the output's width may be from the declared classes",
+            meaning="how far the output width may differ from the declared number of classes",
             seed="",
-            decision="output tables are often padded to a round size",
+            decision="output layers are often padded to a round size",
         ),
         Threshold(
             name="numbered",
             value=5,
             unit="validations",
-            meaning="from how many on steps 0, 1, 2, … are a numbering",
+            meaning="from this many on, validations at steps 0, 1, 2, … count epochs",
             seed="",
-            decision="fewer may be validations of the first steps",
+            decision="fewer may be validations of the first training steps",
         ),
         Threshold(
             name="apart",
             value=5,
             unit="times",
-            meaning="how much further than such validations the losses must go to show that these are epochs",
+            meaning="how far the training steps must go beyond such validations to show that these count epochs",
             seed="",
             decision="an epoch has more steps than this",
         ),
@@ -127,40 +126,40 @@ QUESTION = Question(
             name="learns",
             value=0.05,
             unit="fraction of the first loss",
-            meaning="a loss that fell by more than this was trained with a learning rate above 0",
+            meaning="a loss that fell by more was trained with a learning rate above 0",
             seed="",
-            decision="without an update a loss moves by its noise; a gradient or a rate of 0 beside such a fall is "
-            "rounded, or not the one in use",
+            decision="without updates a loss only fluctuates; a recorded gradient or rate of 0 beside such a fall was "
+            "rounded or is not the one in use",
         ),
         Threshold(
             name="errors",
             value=5,
             unit="standard errors",
-            meaning="how surely it must have fallen",
+            meaning="how many standard errors the fall must exceed",
             seed="",
-            decision="chance alone does not come to this",
+            decision="chance alone does not reach this",
         ),
         Threshold(
             name="early",
             value=5,
             unit="losses",
-            meaning="how many count as its start, or a tenth of all if that is more",
+            meaning="how many losses count as the start, or a tenth of all if that is more",
             seed="",
-            decision="fewer have no spread that can be measured",
+            decision="the spread of fewer cannot be measured",
         ),
         Threshold(
             name="distinct",
             value=3,
             unit="learning rates",
-            meaning="how many different ones of one digit show that they are printed so",
+            meaning="this many different rates of one digit show that the log rounds them",
             seed="",
-            decision="one or two may be round by choice",
+            decision="one or two rates may be round by choice",
         ),
         Threshold(
             name="digits",
             value=6,
             unit="digits",
-            meaning="if the losses of a record have no more, it is printed, and its learning rates may be rounded",
+            meaning="if the losses have no more digits, the log is printed text and its learning rates may be rounded",
             seed="",
             decision="a recorded loss has the eight digits or more of a float",
         ),
@@ -168,29 +167,29 @@ QUESTION = Question(
             name="groups",
             value=0.05,
             unit="of the declared peak",
-            meaning="param groups further below and above it have fractions of it",
+            meaning="param groups that differ from the declared peak by more use a multiple of it",
             seed="",
-            decision="as for a rate that agrees in C2.1",
+            decision="the same as for an agreeing rate in C2.1",
         ),
         Threshold(
             name="accumulated",
             value=0.9,
             unit="optimizer steps per step",
-            meaning="with fewer, rates are counted by optimizer steps",
+            meaning="with fewer, the schedule is counted in optimizer steps",
             seed="",
-            decision="accumulation over two batches gives 0.5; a few steps without one are skipped steps",
+            decision="accumulation over two batches gives 0.5; a few steps without an update are skipped steps",
         ),
         Threshold(
-            name="beyond",
+            name="longer",
             value=0.2,
             unit="of the declared steps",
-            meaning="how far beyond them a record goes that counts other steps: micro-batches or samples",
+            meaning="a record that goes further counts other steps: micro-batches or samples",
             seed="",
-            decision="runs that go on for a little are common",
+            decision="many runs go on a little longer than declared",
         ),
         LOSSES,
     ),
-    outcomes=(Outcome(name="known", answer=PASS, meaning="what other questions build on"),),
+    outcomes=(Outcome(name="known", answer=PASS, meaning="the facts that other questions use"),),
     find=find,
     always=True,
 )

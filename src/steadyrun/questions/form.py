@@ -1,4 +1,4 @@
-"""The form that every question has, and the answers it can give."""
+"""The form of every question, and its possible answers."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable, hint
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import judged_without_loss
 
-STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
+STANDING = 200  # steps that a fault which may pass must last before the live monitor reports it
 _LARGEST = 1e9
 
 PASS, FAULT, SUSPECT, NOTE = "pass", "fault", "suspect", "note"
 CANNOT_TELL, NOT_APPLICABLE = "cannot-tell", "not-applicable"
 GRADES = (FAULT, SUSPECT, NOTE)
-"""What is said of a run, the gravest first: proved, likely, unusual."""
+"""Grades of a finding, the gravest first: proved, likely, unusual."""
 
 Changes = Mapping[str, Mapping[str, float]]
 """Thresholds the user changed: question code, threshold name, value."""
 
 
 Edges = Mapping[str, tuple[str, ...]]
-"""By outcome: the sections or questions in which the cause of such a symptom is looked for first."""
+"""By outcome: the sections or questions to ask first for the cause of such a symptom."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """One limit: its value here, what it limits, what the specification says, and why the value stands."""
+    """One limit: its value, what it limits, the rule of thumb behind it, and the reason for the value."""
 
     name: str
     value: float
     unit: str
     meaning: str
-    seed: str  # the specification's value in its own terms; "" where it gives none
+    seed: str  # the rule of thumb in its own terms; "" if there is none
     decision: str  # why this value
-    of: str = ""  # the measured number that it limits; with a minus where smaller is worse
+    of: str = ""  # the measured number that it limits; with a minus if smaller is worse
 
     @property
     def source(self) -> str:
         if self.seed:
-            return f"specification: {self.seed}"
-        return "measured on healthy runs" if self.of else "decided, see the question's page"
+            return f"rule of thumb: {self.seed}"
+        return "measured on healthy runs" if self.of else "chosen; `steadyrun explain` gives the reason"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One way to answer.
+    """One possible answer.
 
-    `may_pass` marks a fault about the run's present state, which more training may undo: the live monitor does not
+    `may_pass` marks a fault of the run's present state that more training may undo: the live monitor does not
     call it certain before the end.
-    `explains` names sections, questions or answers ("C4.2:gap") that follow from this one: where both are found, this
+    `explains` names sections, questions or answers ("C4.2:gap") that follow from this one: if both are found, this
     is the cause.
     """
 
@@ -65,10 +65,10 @@ class Outcome:
     fix: str = ""
     experiment: str = ""  # of a suspect: what would prove or clear it
     may_pass: bool = False
-    panel: int | None = None  # where it is seen, if not on the question's panel
+    panel: int | None = None  # the panel that shows it, if not the question's
     explains: tuple[str, ...] = ()
-    proved: bool = False  # no statistic: it follows from nothing but what names it
-    symptom: bool = False  # says that something is wrong, not what: any other fault is a better headline
+    proved: bool = False  # a proof, not a statistic: only an outcome that names it in `explains` can be its cause
+    symptom: bool = False  # shows that something is wrong, not what: any other fault is a better headline
 
 
 @dataclass(frozen=True)
@@ -103,21 +103,21 @@ class Limits:
         self.everywhere = everywhere or {}
         if unknown := sorted(set(self.changed) - set(self._values)):
             known = ", ".join(self._values) or "none"
-            raise UsageError(f"there is no threshold {unknown[0]!r}; there are: {known}")
+            raise UsageError(f"unknown threshold {unknown[0]!r}; choose from: {known}")
         for name, value in self.changed.items():
             if not 0 < value < _LARGEST:
-                raise UsageError(f"threshold {name} must be a positive number below {_LARGEST:g}, not {value:g}")
+                raise UsageError(f"threshold {name} is {value:g}; set it to a positive number below {_LARGEST:g}")
         self._values.update(self.changed)
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
 
     def count(self, name: str) -> int:
-        """A limit as a whole number of steps, points or batches: at least one."""
+        """A limit as a whole number of steps, points or batches: at least 1."""
         return max(1, int(self[name]))
 
     def of(self, question: Question) -> Limits:
-        """The limits of another question, as they are in the same walk."""
+        """The limits of another question in the same walk."""
         return Limits(question.thresholds, self.everywhere.get(question.code), self.everywhere)
 
     def ask(self, question: Question, run: Any) -> Answer:
@@ -127,7 +127,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, complete in itself: the page, `explain` and the answer all come from here."""
+    """A question, complete in itself: its page, `explain` and its answer all use this object."""
 
     code: str
     name: str
@@ -138,24 +138,24 @@ class Question:
     thresholds: tuple[Threshold, ...]
     outcomes: tuple[Outcome, ...]
     find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
-    always: bool = False  # asked behind a fault, too: it proves or rules out a cause
+    always: bool = False  # also asked after a fault: it proves or rules out a cause
     edges: Edges = field(default_factory=dict)  # set by its tree
-    special: bool = False  # about one kind of task: texts leave it out if it does not apply; JSON has it
-    tried: bool = False  # a probe of preflight: it tries live objects; the record's question may have the same code
+    special: bool = False  # about one kind of task: texts omit it if it does not apply; JSON includes it
+    tried: bool = False  # a preflight probe of live objects; the record's question may have the same code
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Codes that it had before."""
+        """Former codes."""
         return aliases_of(self.code)
 
     def ask(self, run: Any, changed: Mapping[str, float] | None = None, everywhere: Changes | None = None) -> Answer:
-        """The answer; what is missing or does not apply is an answer too.
+        """Answer the question; "missing" and "not applicable" are also answers.
 
-        `changed` has the limits of this question that the user changed, `everywhere` those of all questions.
+        `changed` holds the user's limits for this question, `everywhere` those for all questions.
         """
         limits = Limits(self.thresholds, changed, {self.code: changed or {}} if everywhere is None else everywhere)
         try:
-            with np.errstate(all="ignore"):  # huge numbers may overflow: they fail the comparison that follows
+            with np.errstate(all="ignore"):  # huge numbers may overflow: the comparison that follows rejects them
                 finding = self.find(run, limits)
         except MissingSignal as missing:
             if missing.name == "loss" and isinstance(run, Signals) and (instead := judged_without_loss(run)):
@@ -184,27 +184,27 @@ class Question:
 
 
 def node(question: Question, edges: Edges | None = None) -> Question:
-    """A question as it stands in a tree: with the edges that lead on from it."""
+    """A question in a tree, with the edges that lead on from it."""
     if unknown := sorted(set(edges or {}) - {outcome.name for outcome in question.outcomes}):
         raise ValueError(f"{question.code} has no outcome {unknown[0]!r}")
     return replace(question, edges=edges or {})
 
 
 def _how(run: Any, missing: MissingSignal) -> str:
-    """What to do about it: as far as there is a run, by what it says about itself."""
+    """The hint how to record it; if there is a run, it takes into account what the run already records."""
     return hint(run, missing) if isinstance(run, Signals) else missing.how
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a question's own function returns: which outcome, in words with its numbers, and the numbers."""
+    """The result of a question's `find`: the outcome, the message and the numbers."""
 
     outcome: str
     message: str
     measured: Mapping[str, float] = field(default_factory=dict)
     step: int | None = None
-    fix: str = ""  # more exact than the outcome's, where the run tells
-    may_pass: bool = False  # this one may, though not every finding of its outcome
+    fix: str = ""  # more exact than the outcome's fix, if the run allows it
+    may_pass: bool = False  # this finding may pass, although not every finding of its outcome does
 
 
 def explained(answer: Answer, by: str) -> Answer:

@@ -1,4 +1,4 @@
-"""How many losses a record must have: a limit of every question about the loss curve."""
+"""The number of losses that every question about the loss curve needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ LOSSES = Threshold(
     name="losses",
     value=7,
     unit="losses",
-    meaning="with fewer the question cannot be answered",
+    meaning="with fewer, the question cannot be answered",
     seed="",
-    decision="seven points that rise or fall throughout are one order of 5040, six one of 720: with fewer no test is "
-    "certain to one in a thousand. Beyond that the noise of the curve itself decides, which is wider for few points",
+    decision="by chance, seven points rise or fall throughout in 1 of 5040 orders, six points in 1 of 720: fewer than "
+    "seven give no test at one in a thousand. With more points the noise of the curve decides",
 )

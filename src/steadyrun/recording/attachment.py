@@ -1,4 +1,4 @@
-"""The program that a run watches: its probes, its capture, and how one of its moments is executed again."""
+"""The program that a run watches: its probes, its capture, and the replay of its incidents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FRAMES = 8
 
 
 def describe_loader(loader: Any) -> dict[str, Any] | None:
-    """What a torch DataLoader says of itself; None for anything else."""
+    """Describe a torch DataLoader; None for anything else."""
     utils = sys.modules.get("torch.utils.data")
     if utils is None or not isinstance(loader, utils.DataLoader):
         return None
@@ -94,28 +94,28 @@ class Attachment:
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def look_for_loaders(self, frame: FrameType) -> None:
-        """Keep what the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        """Record whether the loop's data loaders shuffle, and how many batches an epoch has."""
         with self._problems.contained("data loaders"):
             loaders = _loaders_near(frame)
             if loaders:
                 self._writer.save_manifest(loaders=loaders)
 
-    def try_before(self, watched: Watched, preflight: bool | Sequence[Any], loader: Any, on_fault: Any) -> None:
-        """Preflight, where it is asked for; raises what ends the run."""
+    def try_before(self, watched: Watched, preflight: Any, loader: Any, on_fault: Any) -> None:
+        """Preflight, if it is asked for; raises what ends the run."""
         if preflight is False:
             self.detach_probes()
             return
 
-        from steadyrun.recording.preflight_in_run import preflight_run, wanted
+        from steadyrun.recording.preflight_in_run import arguments, preflight_run
 
         stop: FaultFound | None = None
-        batches = wanted(preflight, watched.loss_fn, loader)
+        given = arguments(preflight, watched.loss_fn, loader)
         self.detach_probes()
-        if batches is None:
+        if given is None:
             return
         with self._problems.contained("preflight", "failed"):
             objects = vars(watched) | {"config": self._config}
-            stop = preflight_run(self._writer, objects, batches, on_fault, self._steps.next)
+            stop = preflight_run(self._writer, objects, given, on_fault, self._steps.next)
         if stop is not None:
             raise stop
 
@@ -180,8 +180,8 @@ class Attachment:
             return
         self._writer.event("incident", self._steps.last, cause="asked", why=why, replayable=False)
         say(
-            "the incident is noted, but nothing is captured: give run.watch a loss_fn; where it has one, the "
-            "run's not-recorded events say why"
+            "the incident is noted, but nothing is captured: give run.watch a loss_fn; if it has a loss_fn, the "
+            "run's not-recorded events give the reason"
         )
 
     def roll_back(self, before: int | None) -> Rollback:

@@ -41,7 +41,7 @@ def begin_capture(
     loader: Any | None,
     step: int,
 ) -> Capture | None:
-    """The capture that follows these objects; None, and an event that says why, where there can be none."""
+    """The capture that follows these objects; None, and an event with the reason, if there cannot be any."""
     from steadyrun.capture.capture import Capture
     from steadyrun.capture.capture_options import settings_from
     from steadyrun.program.snapshot import Objects
@@ -67,9 +67,11 @@ def roll_back(
     before: int | None,
     turn: int,
 ) -> Rollback:
-    """Put the last good checkpoint back, and say so in the events."""
+    """Restore the last good checkpoint and record it in the events."""
     if problems.failed("incident capture"):
-        raise UsageError("run.rollback: incident capture has failed (an event says why), so there is no way back")
+        raise UsageError(
+            "run.rollback: incident capture has failed (an event has the reason): no checkpoint to restore"
+        )
     if capture is None or watcher is None:
         raise UsageError(
             "run.rollback goes back to the checkpoints of incident capture, and there is none: call "
@@ -92,7 +94,7 @@ def _why_not(watcher: Watcher) -> str | None:
         return "no optimizer is watched, so a step cannot be executed again"
     together = torch.distributed.is_available() and torch.distributed.is_initialized()
     if together and torch.distributed.get_world_size() > 1:
-        return "the run has several processes, and one of them alone cannot execute a step again"
+        return "the run has several processes, and a single process cannot re-run a step"
     try:
         require_safetensors()
     except ValueError as problem:

@@ -14,63 +14,13 @@ from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.problems import say
 from steadyrun.program.task import TrainsAtImport, only_imported
+from steadyrun.recording.declared_config import check_config
 from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, plain_name, read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
 
 if TYPE_CHECKING:
     from steadyrun.forwarding.forwarding import Forwarding
-
-
-# The declared config: any plain dict is kept; the names the trees compare with what happened are checked.
-
-
-_NUMBER = (int, float)
-_DECLARED: dict[str, tuple[tuple[type, ...], str]] = {
-    "seed": ((int,), "a whole number"),
-    "dtype": ((str,), "'fp32', 'bf16' or 'fp16'"),
-    "lr_max": (_NUMBER, "a number"),
-    "lr_min": (_NUMBER, "a number"),
-    "warmup_steps": ((int,), "a whole number"),
-    "total_steps": ((int,), "a whole number"),
-    "schedule": ((str,), "a word such as 'cosine' or 'constant'"),
-    "batch_size": ((int,), "a whole number"),
-    "accumulation": ((int,), "a whole number"),
-    "clip": (_NUMBER, "a number"),
-    "weight_decay": ((*_NUMBER, list, tuple, dict), "a number, or several"),
-    "reduction": ((str,), "'mean' or 'sum'"),
-    "vocab_size": ((int,), "a whole number"),
-    "num_classes": ((int,), "a whole number"),
-    "pad_id": ((int,), "a whole number"),
-    "init": ((str,), "'random' or 'pretrained'"),
-    "baseline_loss": (_NUMBER, "a number"),
-    "val_every": ((int,), "a whole number"),
-    "causal": ((bool,), "True or False"),
-}
-_CHOICES = {"reduction": {"mean", "sum"}, "init": {"random", "pretrained"}}
-
-
-def check_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config as a dict; a clear error where it is no mapping or a known name has a wrong kind of value."""
-    if config is None:
-        return {}
-    if not isinstance(config, Mapping):
-        raise UsageError(
-            f"config must be a dict such as {{'seed': 42, 'lr_max': 3e-4}}, not {type(config).__name__}; "
-            "use vars(args) for an argparse namespace, dataclasses.asdict(…) for a dataclass"
-        )
-    for name, value in config.items():
-        if value is not None and name in _DECLARED:
-            _check(name, value)
-    return dict(config)
-
-
-def _check(name: str, value: Any) -> None:
-    kinds, words = _DECLARED[name]
-    plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value  # numpy scalars
-    right_kind = isinstance(plain, kinds) and isinstance(plain, bool) == (bool in kinds)  # True is an int, too
-    if not right_kind or plain not in _CHOICES.get(name, {plain}):
-        raise UsageError(f"config: {name} must be {words}, not {value!r}")
 
 
 _open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
@@ -93,17 +43,21 @@ def record(
 ) -> Run:
     """Start recording into the run directory `path` (or `path/name`).
 
-    `config` declares what the run is meant to do and is kept whole in the manifest. `every` sets how often
-    the sampled probes measure: one number, or a number per probe (see `docs/recording.md`). A killed
-    process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is less.
+    `config` is a dict that states your intent (`lr_max`, `schedule`, `total_steps`, …) and is kept whole; names of your
+    own are fine. A name or value that looks like a known one is answered in one line, in the event log and in `check`.
 
-    A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
-    new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
+    `every` is how often the sampled probes measure, in steps: one number, or a number per probe (see
+    `docs/recording.md`). A killed process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is
+    less.
 
-    `forward` sends the same scalars and findings to trackers: "tensorboard", "wandb", "mlflow", an object of your own,
-    a list of such, or a `steadyrun.Forward`. `alert` tells people of faults, incidents and crashes: an address that
-    apprise knows, a function, a list of such, or a `steadyrun.Alerts`; with `alert_on="suspect"` of suspects as well.
-    Training waits for neither.
+    A directory that already holds a run is continued, and the seam is recorded. Pass `first_step` if the new attempt
+    starts at another step than the one after the last recorded; `resume=False` raises an error instead. `rank` is the
+    number of this process, read from torch.distributed or the environment if left out.
+
+    `forward` sends scalars and findings to trackers: "tensorboard", "wandb", "mlflow", an object of your own, a list of
+    these, or a `steadyrun.Forward`. `alert` sends faults, incidents and crashes to people: an apprise address, a
+    function, a list of these, or a `steadyrun.Alerts`; `alert_on="suspect"` includes suspects. Training waits for
+    neither.
     """
     if only_imported.get():
         raise TrainsAtImport
@@ -132,7 +86,7 @@ def record(
 
 
 def _forwarding(forward: Any, alert: Any, alert_on: str | None, rank: int) -> Forwarding | None:
-    """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
+    """Trackers and alerts follow the first rank; a tracker that is not installed is reported here, before training."""
     if rank != 0 or (forward is None and alert is None):
         return None
     from steadyrun.forwarding.forwarding import prepare
@@ -158,7 +112,7 @@ def _check_flush(steps: int, seconds: float) -> None:
 
 
 def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
-    """The last step of the run in `root`, None where there is none yet."""
+    """The last step of the run in `root`, None if it does not hold a run yet."""
     if not (root / MANIFEST).exists():
         return None
     manifest = read_manifest(root)
@@ -183,7 +137,7 @@ def _close_earlier(root: Path, rank: int) -> None:
 
 
 def own_rank() -> int:
-    """This process's rank: as torch.distributed knows it, else as the launcher says in the environment."""
+    """This process's rank: from torch.distributed, else from the launcher's environment variables."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())

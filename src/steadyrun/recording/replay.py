@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steadyrun.program.task import Task
+from steadyrun.renamed_arguments import renamed
 from steadyrun.replay.result import Replay
 
 if TYPE_CHECKING:
@@ -12,9 +15,10 @@ if TYPE_CHECKING:
     from steadyrun.replay.window import OnStep
 
 
+@renamed(factory="task")
 def replay(
     run: str | os.PathLike[str],
-    factory: Factory | str | None = None,
+    task: Task | Factory | str | None = None,
     *,
     step: int | None = None,
     threads: int | None = None,
@@ -22,18 +26,22 @@ def replay(
     on_step: OnStep | None = None,
     hunting: bool = True,
 ) -> Replay:
-    """Execute an incident of a run again: the gravest one, or the one at `step`.
+    """Re-run an incident of a run: the gravest one, or the one at `step`.
 
-    `factory` builds the program: a function that returns a `steadyrun.Task` (it is given the run's configuration if it
-    takes an argument), or its name as "module:function". Runs of the tutor need none. `threads` overrides the number
-    that the run used; `until` ends the window; without `hunting` the first non-finite operation is not looked for.
+    `task` is a `steadyrun.Task`, which is restored bit for bit, or a function that builds one (it gets the run's config
+    if it takes an argument), or its name as "module:function". Runs of the tutor need none. `threads` overrides the
+    number of CPU threads that the run used. `until` is the last step to execute. `on_step` is called after each step.
+    `hunting=False` skips the search for the first non-finite operation.
     """
     from steadyrun.program.tensor_files import require_safetensors
 
     require_safetensors()
     from steadyrun.recording.record import record
     from steadyrun.replay.investigation import execute
+    from steadyrun.replay.session import replay_task
 
-    return execute(
-        run, factory, step=step, threads=threads, until=until, on_step=on_step, hunting=hunting, record=record
-    )
+    if isinstance(task, Task):
+        threaded = {} if threads is None else {"threads": threads}
+        folder = Path(run).expanduser()
+        return replay_task(folder, task, step, record, until=until, on_step=on_step, hunting=hunting, **threaded)
+    return execute(run, task, step=step, threads=threads, until=until, on_step=on_step, hunting=hunting, record=record)

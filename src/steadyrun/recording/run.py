@@ -17,6 +17,7 @@ from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
 from steadyrun.recording.attachment import Attachment, Watched
+from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.flush import Flusher
 from steadyrun.recording.step_counter import Steps, step_number
@@ -33,7 +34,7 @@ _ALIASES = {"lr": "lr/0"}
 
 
 class Run:
-    """A run being recorded. Use it as a context manager, or call `close()` at the end."""
+    """A run being recorded, as `steadyrun.record` returns it: a context manager, or call `close()` at the end."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
         atexit.register(self._at_exit)
 
@@ -75,7 +77,7 @@ class Run:
 
     @property
     def next_step(self) -> int:
-        """The number that the next step will have."""
+        """Number of the next step."""
         return self._steps.next
 
     def step(
@@ -88,12 +90,13 @@ class Run:
         step: int | None = None,
         batch_index: int | None = None,
     ) -> None:
-        """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches, None if not known.
+        """Record one optimizer step, after `optimizer.step()`; it may come after `zero_grad`.
 
-        It may be a tensor on any device (no `.item()` needed). It may come after `zero_grad`. `batch` gives
-        the batch's hash and size, and is what replay executes; of an accumulated step it is the list of its
-        micro-batches. `class_losses` are any named losses ({"regular": …}), `token_losses` a tensor (or a list of
-        them) with a loss per token, kept for incidents.
+        `loss` is the undivided mean over the step's micro-batches: a number or a tensor on any device (no `.item()`
+        needed), None if it is not known. `batch` gives the batch's hash and size, and is what replay executes; for an
+        accumulated step it is the list of micro-batches. `class_losses` are named losses (`{"regular": …}`).
+        `token_losses` is a tensor, or a list of tensors, with a loss per token, kept for incidents. `step` and
+        `batch_index` override the counters. With `on_fault="stop"` it raises `steadyrun.FaultFound`.
         """
         if not self._usable():
             return
@@ -115,9 +118,10 @@ class Run:
         step: int | None = None,
         **metrics: Any,
     ) -> None:
-        """Record a validation result at the last recorded step.
+        """Record a validation result at the last recorded step, or at `step`.
 
-        `batches` (a list of the validation batches, or a loader) let examples shared with training be found.
+        `batches` is a list of the validation batches, or a loader: with it, `check` finds examples shared with
+        training. `class_losses` are named losses; any other keyword is a metric, such as `accuracy=0.9`.
         """
         if not self._usable():
             return
@@ -146,9 +150,9 @@ class Run:
             self._writer.event("validation", at, values=shown, **modes, **data)
 
     def log(self, step: int | None = None, **values: Any) -> None:
-        """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
+        """Record any scalars at the last recorded step, or at `step`; works without a framework.
 
-        In a loop that never calls `run.step`, a call with a `loss` in it is a step of its own.
+        In a loop that never calls `run.step`, each call with a `loss` is a step. `val_loss=x` is `run.val(x)`.
         """
         if not self._usable():
             return
@@ -161,25 +165,25 @@ class Run:
                 self._record_log(at, values)
 
     def note(self, text: str) -> None:
-        """Add a remark to the event log at the last recorded step."""
+        """Add a note to the event log at the last recorded step."""
         if self._usable():
             with self._problems.contained("run.note"):
                 self._writer.event("note", self._steps.last, message=str(text))
 
     def checkpoint(self, path: Any = None) -> None:
-        """Tell that the state after the last recorded step was saved (and where): the last good one can be named."""
+        """Record that the state after the last recorded step was saved, optionally at `path`."""
         if self._usable():
             with self._problems.contained("run.checkpoint"):
                 self._writer.event("checkpoint", self._steps.last, path=None if path is None else str(path))
 
     def flush(self) -> None:
-        """Write everything recorded so far to disk now; on an accelerator this waits for it."""
+        """Write everything recorded so far to disk; this waits for the accelerator."""
         if self._usable():
             with self._problems.contained("flush"):
                 self._flusher.flush()
 
     def close(self, failure: BaseException | None = None) -> None:
-        """End the recording: state `finished`, or `crashed` with the failure. Safe to call twice."""
+        """End the recording: state `finished`, or `crashed` with the `failure`. Safe to call twice."""
         if not self._usable():
             return
         with self._problems.contained("close"):
@@ -218,27 +222,28 @@ class Run:
         capture: bool | Mapping[str, Any] = True,
         loader: Any | None = None,
         factory: str | None = None,
-        preflight: bool | Sequence[Any] = False,
+        preflight: bool | Sequence[Any] | Mapping[str, Any] = False,
     ) -> None:
         """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
 
-        Call it before the first forward pass, and again after a resume or when the optimizer was rebuilt.
-        `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
-        does not suit. `collectives=True` lets the norms of sharded parameters (FSDP2, tensor parallel) be added
-        up over the ranks: every rank must record then.
+        Call it before the first forward pass, and again after a resume or after rebuilding the optimizer. `scheduler`
+        gives the learning rates to expect, `scaler` the loss scale. `blocks` names the modules to measure (patterns
+        such as "encoder.layer.*") if the automatic choice does not suit. `collectives=True` sums the norms of sharded
+        parameters (FSDP2, tensor parallel) over the ranks; then every rank must record.
 
-        The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
-        in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
-        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`. Suspects are printed as well, once each;
-        they call nobody and end nothing unless `on_suspect` is given.
+        The monitor runs the checks of `steadyrun check` during training; it records and prints a certain fault in one
+        line and calls `on_fault` with it (a `steadyrun.Found`). `on_fault="stop"`, or a function that returns "stop",
+        ends the run: `run.step` raises `steadyrun.FaultFound`. Suspects are printed once each; `on_suspect` works in
+        the same way. `monitor=False` turns the monitor off.
 
-        With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, so that `steadyrun replay` can
-        execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
-        the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
-        "train:task", is suggested to whoever replays.
+        With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, with batches and checkpoints, so that
+        `steadyrun replay` can re-run them: `capture` takes `{"every": 200, "batch_bytes": …}` or False. `tokenizer`
+        decodes the batch in reports. `loader` is the training loader; its `state_dict`, if it has one, is kept in the
+        checkpoints. `factory`, such as "train:task", is suggested for replays.
 
-        `preflight=True` tries model, loss and optimizer on the first batches of `loader` before training (or on those
-        given: `preflight=[batch, …]`), puts everything back bit for bit, and keeps what it found with the run.
+        `preflight=True` tests model, loss and optimizer on the first batches of `loader` before training, restores
+        everything bit for bit and keeps the answers with the run. It also takes a list of batches, or a dict with
+        arguments of `steadyrun.preflight`: `{"deep": True, "val_loader": val_loader, "train_step": train_step}`.
         """
         from steadyrun.recording.capture_setup import check_options
 
@@ -254,7 +259,7 @@ class Run:
                 self._flusher.stop_monitor()
 
     def monitor(self, on_fault: OnFault | str | None = None, on_suspect: OnFault | str | None = None) -> None:
-        """Ask the questions of `steadyrun check` while the run goes on; `watch` does so by itself."""
+        """Run the checks of `steadyrun check` while the run continues; `watch` starts this by itself."""
         from steadyrun.recording.capture_setup import check_options
 
         check_options(on_fault, True, None, False, on_suspect)
@@ -262,34 +267,34 @@ class Run:
             self._flusher.start_monitor(on_fault, self._steps.next, on_suspect)
 
     def infer(self, **facts: Any) -> None:
-        """Keep with the run what was read off a program that is not watched, such as the learning rates to expect."""
+        """Record facts about a program that is not watched, such as the learning rates to expect (`expected_lr`)."""
         with self._problems.contained("manifest"):
             self._writer.save_manifest(inferred={**self._writer.manifest.get("inferred", {}), **facts})
 
     def unwatch(self) -> None:
-        """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
+        """Remove every hook; `step`, `val` and `log` still record what they are given."""
         self._attachment.detach()
 
     def incident(self, why: str) -> None:
-        """Keep this moment: an incident folder at the last recorded step, as for a NaN or a fault."""
+        """Capture an incident at the last recorded step, as for a NaN or a fault; `why` is shown in reports."""
         if self._usable():
             with self._problems.contained("run.incident"):
                 self._attachment.incident(str(why))
 
     def rollback(self, before: int | None = None) -> int:
-        """Go back to the last good checkpoint and on with the batches that come next; returns the checkpoint's step.
+        """Restore the last good checkpoint and continue with the next batches; returns the checkpoint's step.
 
-        if not torch.isfinite(loss):
-            run.rollback()
-            continue
+            if not torch.isfinite(loss):
+                run.rollback()
+                continue
 
-        Model, optimizer, scheduler and scaler are as they were before that step, bit for bit; gradients are cleared.
-        The data loader and the random states are left as they are: the batches since then are skipped, and no dropout
-        mask that went wrong comes again. Steps are counted on, so that nothing recorded is lost. `before` asks
-        for a checkpoint of a step up to this one, where the loss went wrong long before it was noticed.
+        Model, optimizer, scheduler and scaler are restored bit for bit; gradients are cleared. The data loader and the
+        random states keep their state, so the batches since then are skipped and the same dropout masks do not return.
+        Step numbers continue, so nothing recorded is lost. `before` asks for a checkpoint at or before that step, for a
+        loss that went wrong long before anyone noticed.
 
-        It needs capture (`run.watch` with a `loss_fn`). After three rollbacks to one checkpoint it takes the one
-        before; then it raises `UsageError`, as it does where there is no good checkpoint.
+        It needs capture (`run.watch` with a `loss_fn`). After three rollbacks to one checkpoint it takes the previous
+        one. Without a good checkpoint it raises `steadyrun.UsageError`.
         """
         if not self._usable():
             raise UsageError("run.rollback: the run is closed")
@@ -300,10 +305,10 @@ class Run:
         return done.to
 
     def replay(self, step: int | None = None, **options: Any) -> Replay | None:
-        """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
+        """Re-run an incident (the gravest one, or the one at `step`) with the objects being watched.
 
-        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`. A run without
-        incidents has nothing to replay: a line says so, and None is returned.
+        They are restored bit for bit. `train_step(task, batch)` is one whole optimizer step as the program writes it;
+        other options are those of `steadyrun.replay`. Without an incident it prints one line and returns None.
         """
         self.flush()
         return self._attachment.replay(self.path, step, options)
@@ -361,7 +366,7 @@ class Run:
             self._attachment.watcher.prepare(self._attachment.turn)
 
     def _numbered(self, call: str, step: Any, otherwise: int) -> int | None:
-        """The number of a step; None where what was given is none, and then that row alone is left out."""
+        """The number of a step; None if what was given is not a number, and then only that row is left out."""
         if step is None:
             return otherwise
         try:

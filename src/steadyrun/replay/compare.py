@@ -1,4 +1,4 @@
-"""Whether a replay is what was recorded, and what differs where it is not."""
+"""Compare a replay with the recording, and the environment with that of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOLERANCE = {"float32": 1e-4, "float64": 1e-8, "bfloat16": 2e-2, "float16": 5e-
 _WORDS = {
     "threads": "the number of threads",
     "deterministic": "torch.use_deterministic_algorithms",
-    "matmul_precision": "the precision of float32 matrix products",
+    "matmul_precision": "the precision of float32 matrix multiplication",
     "tf32": "TF32",
     "cudnn_benchmark": "cudnn.benchmark",
     "cudnn_deterministic": "cudnn.deterministic",
@@ -29,7 +29,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ReplayDifference:
-    """One thing that is not as it was."""
+    """A difference between the replay and the run."""
 
     # threads, versions, device, flags, data, random, raised, loss, learning-rate, code, nondeterminism or unknown
     what: str
@@ -48,7 +48,7 @@ class Proof:
     largest: float  # relative difference
     first_different: int | None = None
     differences: list[ReplayDifference] = field(default_factory=list)
-    raised_again: bool = False  # the incident is an exception, and its step raised the same one
+    raised_again: bool = False  # the incident is an exception, and its step raised the same exception again
 
     @property
     def holds(self) -> bool:
@@ -69,24 +69,26 @@ def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype:
 
 
 def environment(incident: Incident, device: torch.device) -> list[ReplayDifference]:
-    """What of versions, hardware and settings is not as it was when the run was recorded."""
+    """Versions, hardware and settings that differ from those of the run."""
     manifest = incident.view.manifest
     differences = []
     for name, then in incident.checkpoint.get("flags", {}).items():
         now = threads_and_flags().get(name)
         if now is not None and now != then:
             kind = "threads" if name == "threads" else "flags"
-            differences.append(ReplayDifference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
+            differences.append(
+                ReplayDifference(kind, f"{_WORDS.get(name, name)}: {then} in the run, {now} now", then, now)
+            )
     versions = _table(manifest.get("versions"))
     differences += [
-        ReplayDifference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
+        ReplayDifference("versions", f"{name} {versions[name]} in the run, {now} now", versions[name], now)
         for name in ("torch", "numpy", "python")
         if (now := _version(name)) is not None and versions.get(name, now) != now
     ]
     then = {str(device_name).split(":")[0] for device_name in _table(manifest.get("model")).get("devices") or []}
     if then and device.type not in then:
         differences.append(
-            ReplayDifference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}")
+            ReplayDifference("device", f"the run used {', '.join(sorted(then))}, the replay uses {device.type}")
         )
     code = incident.code
     if code.get("sha256") and fingerprint(str(code.get("file"))) not in (None, code["sha256"]):
@@ -95,7 +97,7 @@ def environment(incident: Incident, device: torch.device) -> list[ReplayDifferen
 
 
 def _table(section: Any) -> dict[str, Any]:
-    """A part of the manifest, empty where it is none: what is not known differs in nothing."""
+    """A section of the manifest, empty if it is malformed: unknown values count as equal."""
     return section if isinstance(section, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""The proof of a replay, and the search for what differs where it fails."""
+"""Prove that a replay reproduces the run, or find what differs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from steadyrun.program.torch_compat import without_compiler
 from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, environment
 from steadyrun.replay.incident import Incident
 from steadyrun.replay.session import Session
+from steadyrun.text import apart
 
 if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
 
 
-# The same step twice from the same state: what differs between the two has no cause in what was captured.
+# The same step twice from the same state: a difference between the two does not come from what was captured.
 
 
 @dataclass
 class Trace:
-    """What went into the model, what each module gave, and the loss."""
+    """The model's inputs, the output of each module, and the loss."""
 
     inputs: int | None = None
     outputs: list[tuple[str, Tensor]] = field(default_factory=list)
@@ -43,27 +44,27 @@ class Trace:
 def nondeterminism(
     model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]
 ) -> ReplayDifference | None:
-    """Execute a step twice; a difference that names the first module whose output is not the same."""
+    """Run a step twice; return a difference that names the first module whose outputs differ."""
     first, second = _traced(model, execute, restore), _traced(model, execute, restore)
     if first.inputs != second.inputs:
         return ReplayDifference(
             "data",
-            "two executions of the same step give the model different inputs: randomness in the data path that is not "
-            "from the global generators of torch, numpy and random",
+            "running the same step twice gives the model different inputs: the data path draws random numbers from a "
+            "generator other than the global ones of torch, numpy and random",
         )
     for (name, one), (_, two) in zip(first.outputs, second.outputs, strict=False):
         if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
             return ReplayDifference(
                 "nondeterminism",
-                f"two executions of the same step differ, first in the output of {name or 'the model'}: an operation "
-                "there is not deterministic, draws from a random generator of its own, or keeps something from one "
-                "call to the next",
+                f"running the same step twice differs, first in the output of {name or 'the model'}: an operation "
+                "there "
+                "is not deterministic, uses its own random generator, or keeps state between calls",
             )
     if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
         return ReplayDifference(
             "nondeterminism",
-            "two executions of the same step give different losses from equal outputs: the loss function counts, keeps "
-            "something from one call to the next, or draws from a random generator of its own",
+            "running the same step twice gives different losses from equal outputs: the loss function keeps state "
+            "between calls, or uses its own random generator",
         )
     return None
 
@@ -94,14 +95,14 @@ def _number(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-# Whether a task's loader gives the batches that were recorded.
+# Whether a task's loader yields the recorded batches.
 
 
 _MOST = 500  # batches from the start of the run
 
 
 def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: RandomState) -> ReplayDifference | None:
-    """Go through the loader from its start, as it is when built, and compare hashes with those of the first steps."""
+    """Iterate over the newly built loader and compare batch hashes with those of the first steps."""
     recorded = _from_the_start(incident)
     if loader is None or not recorded:
         return None
@@ -116,8 +117,8 @@ def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: 
         return None
     return ReplayDifference(
         "data",
-        f"the task's loader gives another batch at step {step} than the run had: its order is not fixed by a seed in "
-        "the factory, or the data changed. The kept batches are replayed; the run as a whole cannot be",
+        f"the task's loader yields another batch at step {step} than the run had: set its seed in the factory, or "
+        "restore the data. This replay uses the captured batches; the whole run cannot be repeated",
     )
 
 
@@ -130,7 +131,7 @@ def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) ->
 
 
 def _from_the_start(incident: Incident) -> list[int]:
-    """The hashes of the first steps, while each step had one batch."""
+    """The hashes of the first steps, as long as each step has one batch."""
     if "batch_hash" not in incident.view.names():
         return []
     series = incident.view.series("batch_hash")
@@ -156,7 +157,7 @@ def _hash(batch: Any, pad: int | None) -> int | None:
 
 
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
-    """Compare the losses; where they are not the recorded ones, say what differs. `before` is the state before that."""
+    """Compare the losses; if they differ, find out why. `before` is the state before the first different step."""
     incident = result.incident
     proof = compare(result.losses, incident.recorded("loss"), _dtype(incident))
     if result.raised:
@@ -171,7 +172,8 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     if incident.lost and not proof.holds:
         differences.append(
             ReplayDifference(
-                "data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}"
+                "data",
+                f"parts of the batches are not tensors and were not captured: {', '.join(incident.lost[:3])}",
             )
         )
     differences += environment(incident, session.device)
@@ -181,48 +183,48 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         differences.append(
             ReplayDifference(
                 "unknown",
-                "versions, threads and flags are as recorded, and the step repeats itself: the program's code differs "
-                "from the one that was recorded, it holds state that is not captured (a counter, a cache, gradients "
-                "left from the step before), or the loop does more than loss_fn, clip_grad_norm_, step and zero_grad "
-                "(another loss in backward(), clip_grad_value_, a change of mode, momentum or parameters between the "
-                "steps); a train_step that does what the loop does can show it",
+                "versions, threads and flags equal those of the run, and the step is deterministic. Possible causes: "
+                "the code changed; the program holds state that is not captured (a counter, a cache, gradients left "
+                "from the previous step); the loop does more than loss_fn, clip_grad_norm_, step and zero_grad "
+                "(another loss in backward(), clip_grad_value_, changes of mode, momentum or parameters between "
+                "steps). Give the task a train_step that does what the loop does",
             )
         )
     return replace(proof, differences=differences)
 
 
 def _raised_then(incident: Incident, result: Replay) -> bool:
-    """Whether the run ended with the exception that the replay met."""
+    """Whether the run ended with the exception that the replay raised."""
     kind = result.raised.partition(":")[0]
     return incident.raised and result.first_bad == incident.step and incident.why.partition(":")[0] == kind
 
 
 def _raised_now(result: Replay) -> ReplayDifference:
-    words = f"step {result.first_bad} raised {result.raised}, and in the run it did not"
+    words = f"step {result.first_bad} raised {result.raised}, but not in the run"
     if "SimpleNamespace" in result.raised or "AttributeDict" in result.raised:
-        words += "; an object comes back from a batch with its attributes, without its methods and properties"
+        words += "; objects in a captured batch keep their attributes, but not their methods and properties"
     return ReplayDifference("raised", words)
 
 
 def _within(session: Session, result: Replay, before: Packed, step: int) -> list[ReplayDifference]:
-    """What differs inside of the first step that differs."""
+    """What differs within the first different step."""
     incident, differences = result.incident, []
     then, now = incident.input_hash(step), result.inputs.get(step)
     if step in session.unaligned:
         differences.append(
             ReplayDifference(
                 "random",
-                f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
-                "augmentation) drew from the same generator before it: where the step began is not known. Draw what "
-                "the step needs in the loop and make it part of the batch",
+                f"step {step} draws random numbers before it calls the model, and the loop (a shuffling loader, an "
+                "augmentation) drew from the same generator before that: the generator's state at the start of the "
+                "step is unknown. Draw these numbers in the loop and put them into the batch",
             )
         )
     elif then is not None and now is not None and then != now:
         differences.append(
             ReplayDifference(
                 "data",
-                f"the model was given other inputs at step {step} than in the run: the batch handed to run.step is not "
-                "what was trained on, or the data path is not deterministic",
+                f"the model got other inputs at step {step} than in the run: run.step got a batch other than the one "
+                "trained on, or the data path is not deterministic",
             )
         )
 
@@ -238,8 +240,8 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         differences.append(
             ReplayDifference(
                 "nondeterminism",
-                "the model is compiled: such code need not repeat itself from process to process, and random numbers "
-                "that the loop draws between two steps (a loader that shuffles) are not seen in front of it",
+                "the model is compiled: compiled code can differ from process to process, and random numbers that the "
+                "loop draws between two steps (a shuffling loader) cannot be observed before it",
             )
         )
     root = _other_root(session, incident, step)
@@ -250,7 +252,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
 
 
 def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> ReplayDifference | None:
-    """A step that writes into its batch: run.step got what was left of it."""
+    """A step that modifies its batch in place, so that run.step got the modified batch."""
     restore()
     batch = session.incident.batch(step, session.device)
     tensors = pack(batch, copy=False).tensors.values()
@@ -260,13 +262,13 @@ def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> 
         return None
     return ReplayDifference(
         "data",
-        f"step {step} changes its batch in place, and run.step was given what it left: the replay does it twice. "
-        "Work on a copy, or hand run.step one that was made before",
+        f"step {step} modifies its batch in place before run.step gets it, so the replay modifies it twice. Work on a "
+        "copy, or give run.step a copy made before the step",
     )
 
 
 def _other_root(session: Session, incident: Incident, step: int) -> ReplayDifference | None:
-    """A loss given to backward() that is not the one given to run.step: only a train_step knows the other."""
+    """A loss given to backward() that differs from the one given to run.step: only a train_step has both."""
     root, loss = (incident.recorded(name).get(step) for name in ("backward_loss", "loss"))
     if session.task.train_step is not None or not root or not loss or not math.isfinite(root - loss):
         return None
@@ -274,25 +276,32 @@ def _other_root(session: Session, incident: Incident, step: int) -> ReplayDiffer
         return None
     if incident.recorded("backwards").get(step, 1.0) > 1 or incident.recorded("loss_scale").get(step):
         return None
+    of_root, of_loss = apart(root, loss)
     return ReplayDifference(
         "loss",
-        f"step {step} called backward() on {root:.4g}, and run.step was given {loss:.4g}: a part of the loss, or a "
-        "factor, is not in loss_fn. Give the task a train_step that does the same",
+        f"step {step} called backward() on {of_root}, but run.step got {of_loss}: a term or a factor of the loss is "
+        "not "
+        "in loss_fn. Give the task a train_step that does what the loop does",
         loss,
         root,
     )
 
 
 def _rates(session: Session, incident: Incident, step: int, restore: Callable[[], None]) -> list[ReplayDifference]:
-    """A learning rate that is not the recorded one before the step."""
+    """A learning rate before the step that differs from the recorded one."""
     restore()
     groups = [group for optimizer in session.task.optimizers for group in optimizer.param_groups]
     for index, group in enumerate(groups):
         then, now = incident.recorded(f"lr/{index}").get(step), float(group["lr"])
         if session.task.train_step is not None and then is not None and then != now:
+            shown_now, shown_then = apart(now, then)
             return [
                 ReplayDifference(
-                    "learning-rate", f"group {index} has {now:g} at step {step}, in the run {then:g}", then, now
+                    "learning-rate",
+                    f"the learning rate of parameter group {index} is {shown_now} at step {step}, in the run "
+                    f"{shown_then}",
+                    then,
+                    now,
                 )
             ]
     return []

@@ -1,4 +1,4 @@
-"""`steadyrun replay --export`: the smallest script and data that show the incident without steadyrun."""
+"""`steadyrun replay --export`: the smallest script and data that reproduce the incident without steadyrun."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from steadyrun.replay.bad_examples import smallest
 from steadyrun.replay.export_script import Script, copy_to, modules_of
 from steadyrun.replay.result import Replay
 from steadyrun.store.jsonio import dumps
+from steadyrun.text import counted, shown
 
 _MOST_SECONDS = 600
 _CHECK = """
@@ -33,19 +34,19 @@ try:
 finally:
     held = getattr(sys.modules.get("steadyrun"), "__file__", None)
     if held is not None and not held.startswith(folder):
-        print("the script loads steadyrun itself, from", held)
+        print("the script imports steadyrun itself, from", held)
         sys.exit(3)
 """
 
 
 class _Outcome:
-    """What a step did: its loss, and whether it destroyed the parameters."""
+    """The result of a step: its loss, and whether it made parameters non-finite."""
 
     def __init__(self, loss: float, destroys: bool) -> None:
         self.loss, self.destroys = loss, destroys
 
     def is_like(self, part: _Outcome) -> bool:
-        """Whether a part of the batch shows the same: a loss that is not finite is more than a bad update."""
+        """Whether a part of the batch fails in the same way: in the loss, or only in the update."""
         return part.fails and math.isfinite(part.loss) == math.isfinite(self.loss)
 
     @property
@@ -54,13 +55,20 @@ class _Outcome:
 
 
 def export(result: Replay, target: Path) -> list[str]:
-    """Write `target`, after a fresh process has shown that it reproduces the incident; returns what to tell."""
+    """Write `target` once a fresh process has reproduced the incident with it; return the messages to print."""
     if result.factory is None:
-        raise UsageError("a script needs the factory that builds the program: use steadyrun.replay(run, factory)")
+        raise UsageError(
+            "an exported script needs the factory that builds the program: use steadyrun.replay(run, factory)"
+        )
     if not result.proof.holds:
-        raise UsageError("the replay is not what was recorded, so a script made of it would show something else")
+        raise UsageError(
+            "the replay does not reproduce the recording, so a script made from it would not either: fix what differs "
+            "first"
+        )
     if result.raised or result.incident.raised:
-        raise UsageError("the incident is an exception; a script is written for losses and parameters only")
+        raise UsageError(
+            "the incident is an exception; scripts are exported only for non-finite or jumping losses and parameters"
+        )
     require_free(target)
     _require_importable(result.factory)
     exporting = _Exporting(result, result.factory)
@@ -73,39 +81,40 @@ def export(result: Replay, target: Path) -> list[str]:
         if target.exists():
             target.rmdir()
         shutil.move(folder, target)
-    return [*messages, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
+    return [*messages, f"verified in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
 
 
 def require_free(target: Path) -> None:
-    """Nothing is written over."""
+    """Refuse to overwrite anything."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is there already; give a new folder")
+        raise UsageError(f"{target} already exists; choose a new folder")
 
 
 def _require_importable(factory: Factory) -> None:
-    """A script imports the factory by name: it must have one, in a module that is no notebook and no running script."""
+    """Require a factory that a script can import: a named function in a module that is not `__main__`."""
     module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
     if module == "__main__" or not all(part.isidentifier() for part in [*module.split("."), name]):
         raise UsageError(
-            f"a script imports the factory, and {module}:{name or type(factory).__name__} cannot be imported: it must "
-            "be a function with a name, in a module with a valid name, as in --factory train:task"
+            f"an exported script imports the factory, and {module}:{name or type(factory).__name__} cannot be "
+            "imported: "
+            "use a named function in an importable module, as in --factory train:task"
         )
 
 
 def _check(folder: Path) -> str:
-    """Run the script as a stranger would; an error with its words where it shows something else."""
+    """Run the script in a fresh process; raise an error with its output if it does not reproduce the incident."""
     command = [sys.executable, "-I", "-c", _CHECK, str(folder.resolve())]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS)
     except subprocess.TimeoutExpired as problem:
         raise SteadyrunError(
-            f"the exported script took more than {_MOST_SECONDS} seconds, so it was not kept: does importing the "
-            'program train? Put that under if __name__ == "__main__"'
+            f"the exported script took more than {_MOST_SECONDS} seconds, so it was not kept. If importing the program "
+            'starts training, put that under if __name__ == "__main__"'
         ) from problem
     if done.returncode != 0:
         words = (done.stdout + done.stderr).strip().splitlines()[-3:]
         raise SteadyrunError(
-            "the exported script does not show the incident in a fresh process, so it was not kept: "
+            "the exported script does not reproduce the incident in a fresh process, so it was not kept: "
             + " | ".join(words)
         )
     for cache in folder.rglob("__pycache__"):
@@ -114,7 +123,7 @@ def _check(folder: Path) -> str:
 
 
 class _Exporting:
-    """Finds the state before the step, and makes it small."""
+    """Finds the state before the step, and reduces it."""
 
     def __init__(self, result: Replay, factory: Factory) -> None:
         session = result.session
@@ -125,19 +134,23 @@ class _Exporting:
 
     def write(self, folder: Path) -> list[str]:
         whole = self._execute(self._batch, moments=True)
-        # The loss comes before the update: only an update that destroys needs the moments.
+        # The loss comes before the update: only a destructive update needs the moments.
         moments = whole.destroys and math.isfinite(whole.loss)
         batch, messages = self._batch, []
         if whole.fails:
             batch, rows = smallest(self._batch, lambda part: whole.is_like(self._execute(part, moments=moments)))
-            messages = [f"of {rows[1]} examples {rows[0]} are enough"] if rows[0] < rows[1] else []
+            messages = (
+                [f"{rows[0]} of {counted(rows[1], 'example')} {'reproduces' if rows[0] == 1 else 'reproduce'} it"]
+                if rows[0] < rows[1]
+                else []
+            )
         outcome = self._execute(batch, moments=moments)
         packed = pack(batch)
         self._write_files(folder, packed, outcome, moments)
         return [*messages, f"{_size(folder)} in {folder.name}: repro.py, tensors.safetensors, facts.json, code/"]
 
     def _reach(self) -> Packed:
-        """The state before the step, by executing those before it."""
+        """The state before the step, reached by running the steps before it."""
         session = self._session
         session.rewind()
         for step in range(session.incident.first_step, self._step):
@@ -188,9 +201,11 @@ class _Exporting:
 
     def _script(self, tree: Any, outcome: _Outcome, moments: bool) -> Script:
         incident, session = self._result.incident, self._session
-        happens = f"the loss is {outcome.loss:g}" + (" and the update destroys parameters" if outcome.destroys else "")
+        happens = f"the loss is {shown(outcome.loss)}" + (
+            " and the update makes parameters non-finite" if outcome.destroys else ""
+        )
         culprit = self._result.culprit
-        title = f"Step {self._step} of {incident.run.name}, alone: {happens}."
+        title = f"Step {self._step} of {incident.run.name} on its own: {happens}."
         return Script(
             title=title if culprit is None else f"{title}\n\n{culprit.message}",
             module=self._factory.__module__,

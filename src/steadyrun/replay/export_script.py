@@ -1,4 +1,4 @@
-"""The text of an exported script: it loads the state and the batch, executes one step and compares."""
+"""The text of an exported script: it loads the state and the batch, runs one step and compares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steadyrun.program.packing import laid_out
 
 _SCRIPT = '''"""{title}
 
-    python repro.py        prints what happens, and exits with 0 where it is what was expected
+    python repro.py        prints the result, and exits with 0 if it is the expected one
 
 Needs torch and safetensors, and what the program in code/ imports; steadyrun is not needed.
 """
@@ -34,7 +34,7 @@ sys.path.insert(0, str(here / "code"))
 {arguments}from {module} import {function} as factory  # noqa: E402
 
 facts = json.loads((here / "facts.json").read_text())
-t = {{name: held.clone() for name, held in load_file(here / "tensors.safetensors").items()}}  # aligned by torch
+t = {{name: held.clone() for name, held in load_file(here / "tensors.safetensors").items()}}  # memory aligned by torch
 torch.set_num_threads(facts["threads"])
 
 # The program, and its state before step {step}.
@@ -51,13 +51,13 @@ groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.
 for (_, group), saved in zip(groups, facts["groups"]):
     group.update(saved)
 {moments}{scaler}
-# The random states after the step before, and those before the forward pass.
+# The random states after the previous step, and those before the forward pass.
 def draw_from(when):
     torch.set_rng_state(t[when + ".torch"][0])
     version, gauss, *words = t[when + ".python"][0].tolist()
     random.setstate((int(version), tuple(map(int, words)), None if gauss != gauss else gauss))
-    place, held, gauss, *words = t[when + ".numpy"][0].tolist()
-    np.random.set_state(("MT19937", np.array(words, dtype=np.uint32), int(place), int(held), gauss))
+    position, held, gauss, *words = t[when + ".numpy"][0].tolist()
+    np.random.set_state(("MT19937", np.array(words, dtype=np.uint32), int(position), int(held), gauss))
 {cuda}
 
 def enter(module, _args):
@@ -77,7 +77,7 @@ batch = {batch}
 
 loss, expected = float(loss.detach() if torch.is_tensor(loss) else loss), float(facts["loss"])
 bad = [name for name, parameter in model.named_parameters() if not torch.isfinite(parameter).all()]
-print(f"step {step}: loss {{loss}} (expected {{expected}}), parameters that are not finite: {{bad[:3] or 'none'}}")
+print(f"step {step}: loss {{loss}} (expected {{expected}}), non-finite parameters: {{bad[:3] or 'none'}}")
 same = str(loss) == str(expected) or abs(loss - expected) <= facts["tolerance"] * abs(expected)
 sys.exit(0 if same and bool(bad) == facts["destroys"] else 1)
 '''
@@ -85,15 +85,15 @@ sys.exit(0 if same and bool(bad) == facts["destroys"] else 1)
 _MOMENTS = """owned = [(optimizer, parameter) for optimizer, group in groups for parameter in group["params"]]
 for key in t:
     if key.startswith("moment."):
-        _, place, name = key.split(".", 2)
-        optimizer, parameter = owned[int(place)]
+        _, index, name = key.split(".", 2)
+        optimizer, parameter = owned[int(index)]
         optimizer.state[parameter][name] = t[key].to("cpu" if name == "step" else parameter.device)
 """
 
 
 @dataclass(frozen=True)
 class Step:
-    """How the step is executed where the task has none of its own."""
+    """How to run the step if the task has no train_step."""
 
     autocast: dict[str, Any] | None
     clip: float | None
@@ -105,7 +105,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """What the text depends on."""
+    """The parameters of the text."""
 
     title: str
     module: str
@@ -170,7 +170,7 @@ def literal(tree: Any, device: str) -> str:
 
 
 def step_lines(step: Step | None) -> list[str]:
-    """The step itself: the task's own, or spelled out."""
+    """The lines of the step: the task's own train_step, or the step spelled out."""
     if step is None:
         return ["loss = task.train_step(task, batch)"]
     root = "losses[-1] / len(batch)" if step.micro and step.divided else "losses[-1]"
@@ -191,13 +191,13 @@ def step_lines(step: Step | None) -> list[str]:
     ]
 
 
-# The source files that a factory needs: its own module and the project's modules behind it, not installed packages.
+# The source files that a factory needs: its own module and the project modules it uses, not installed packages.
 
 
 _PACKAGE = "steadyrun"
-_OURS = ("steadyrun.tutor", "steadyrun.data", "steadyrun.errors", "steadyrun.records")  # light, and used by the tutor
+_OURS = ("steadyrun.tutor", "steadyrun.data", "steadyrun.errors", "steadyrun.records")  # small, and used by the tutor
 
-STAND_IN = '''"""Stands in for steadyrun, which this folder does not need: the one class that a factory returns."""
+STAND_IN = '''"""Stand-in for steadyrun, which this folder does not need: only the class that a factory returns."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ from typing import Any
 
 
 def modules_of(factory_module: str, loaded_since: Iterable[str]) -> dict[str, Path]:
-    """Name and file of each module of the project that the factory's module uses."""
+    """The name and file of each project module that the factory's module uses."""
     files: dict[str, Path] = {}
     waiting = [factory_module, *loaded_since]
     while waiting:
@@ -225,7 +225,7 @@ def modules_of(factory_module: str, loaded_since: Iterable[str]) -> dict[str, Pa
 
 
 def copy_to(folder: Path, modules: dict[str, Path]) -> None:
-    """The modules under `folder`, as they are imported, and a stand-in for steadyrun where they name it."""
+    """Copy the modules to `folder`, with a stand-in for steadyrun."""
     for name, file in modules.items():
         path = folder.joinpath(*name.split("."))
         target = path / "__init__.py" if file.name == "__init__.py" else path.with_suffix(".py")

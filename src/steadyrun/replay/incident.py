@@ -1,4 +1,4 @@
-"""Incident folders as data: everything is checked when it is read, and nothing in them is executed."""
+"""Incident folders as data: everything is validated when read, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Incident:
 
     @property
     def replay_folder(self) -> Path:
-        """Where a replay leaves what it measured: a run directory of its own."""
+        """The run directory for the measurements of a replay."""
         return self.folder / REPLAY
 
     @cached_property
@@ -65,7 +65,7 @@ class Incident:
 
     @property
     def checkpoint(self) -> dict[str, Any]:
-        """What the checkpoint says of itself: its step, torch's settings, autocast."""
+        """The checkpoint's metadata: its step, torch's settings, autocast."""
         return self._checkpoint[0]
 
     @property
@@ -81,7 +81,7 @@ class Incident:
 
     @cached_property
     def before_seam(self) -> tuple[Any, dict[str, Tensor]] | None:
-        """The last good state of the attempt before, where the incident came soon after a resume; else None."""
+        """The last good state before the resume, if the incident came soon after one; else None."""
         if not isinstance(self.content.get(BEFORE_SEAM), int):
             return None
         content, tensors = tensor_files.load(self.folder / BEFORE_SEAM)
@@ -89,22 +89,22 @@ class Incident:
 
     @property
     def batch_facts(self) -> dict[str, Any]:
-        """What was in the incident's batch: text, unusual tokens, token losses; empty where it was not kept."""
+        """The content of the incident's batch: text, unusual tokens, token losses; empty if it was not captured."""
         path = self.folder / BATCH
         return tensor_files.load_json(path) if path.is_file() else {}
 
     def batch(self, step: int, device: torch.device) -> Any:
-        """The batch of a step, where it was."""
+        """The batch of a step on a device."""
         entry, tensors = self._entry(step)
         return unpack(entry.get("tree"), tensors, device)
 
     def random(self, step: int) -> tuple[RandomState, RandomState]:
-        """The random states at the end of the step before, and before the forward pass."""
+        """The random states at the end of the previous step, and before the forward pass."""
         self._entry(step)
         return self._randoms[step]
 
     def input_hash(self, step: int) -> int | None:
-        """A hash of what the model was given, where it was taken."""
+        """A hash of the model's inputs, if it was recorded."""
         recorded_hash = self._entry(step)[0].get("input_hash")
         return recorded_hash if isinstance(recorded_hash, int) else None
 
@@ -116,7 +116,7 @@ class Incident:
             table = self.content.get("recorded", {})
             steps, values = table.get("steps", []), table.get(name, [])
             kept = {int(step): number(value) for step, value in zip(steps, values, strict=False) if value is not None}
-        if name in self.view.names():  # what was still on its way when the folder was written
+        if name in self.view.names():  # values that were not flushed yet when the folder was written
             series = self.view.series(name)
             first = self.steps[0] if self.steps else self.step
             for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
@@ -141,7 +141,7 @@ class Incident:
         if step not in self._entries:
             self._read_batches(step)
         if step not in self._entries:
-            raise RunDirectoryError(f"{self.folder} has no batch of step {step}")
+            raise RunDirectoryError(f"{self.folder} does not contain the batch of step {step}")
         return self._entries[step]
 
     def _read_batches(self, step: int) -> None:
@@ -163,7 +163,7 @@ class Incident:
 
 
 def incidents_of(run: Path) -> list[Incident]:
-    """All incidents of a run, in the order of their steps."""
+    """All incidents of a run, ordered by step."""
     incidents, damaged = readable_incidents(run)
     if damaged:
         raise damaged[0]
@@ -171,7 +171,7 @@ def incidents_of(run: Path) -> list[Incident]:
 
 
 def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
-    """Those that can be read, and what is wrong with the others: one damaged file does not hide the rest."""
+    """The readable incidents, and the errors of the others: one damaged file does not hide the rest."""
     incidents, damaged = [], []
     for path in sorted(captured(run).values()):
         try:
@@ -182,19 +182,19 @@ def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryErro
 
 
 def choose(run: Path, step: int | None = None) -> Incident:
-    """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
+    """The incident at `step`; without it the most severe: by kind, then the largest spike, then the first."""
     incidents, damaged = readable_incidents(run)
     matching = [incident for incident in incidents if step is None or incident.step == step]
     if damaged and not matching:
         raise damaged[0]
     if not incidents:
         raise UsageError(
-            f"{run} has no incidents. They are captured where run.watch was given a loss_fn and run.step its batch, "
-            "on a non-finite or jumping loss, a fault, an exception, or run.incident(why)"
+            f"{run} has no incidents. To capture them, give run.watch a loss_fn and run.step its batch; a non-finite "
+            "or jumping loss, a fault, an exception or run.incident(why) then makes an incident"
         )
     if step is None:
         return min(incidents, key=lambda incident: gravity(incident.kind, incident.severity, incident.step))
     if not matching:
         known = ", ".join(f"{incident.step} ({incident.kind})" for incident in incidents)
-        raise UsageError(f"{run} has no incident at step {step}; it has: {known}")
+        raise UsageError(f"{run} has no incident at step {step}; it has incidents at: {known}")
     return matching[0]

@@ -1,4 +1,4 @@
-"""Executes the window again, then hunts: the whole of a replay."""
+"""A whole replay: run the window again, then find the operation that broke."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from steadyrun.replay.result import Precision, Replay
 from steadyrun.replay.session import Record, Session
 from steadyrun.replay.window import OnStep, execute_window
 from steadyrun.store.jsonio import dumps, replace_file
+from steadyrun.text import shown
 
 _TUTOR = "steadyrun.tutor.replaying:task"
 
@@ -38,7 +39,7 @@ def execute(
     hunting: bool,
     record: Record,
 ) -> Replay:
-    """What `steadyrun.replay` does."""
+    """Run a replay as `steadyrun.replay` does."""
     incident = choose(Path(run).expanduser(), step)
     session, build = session_of(incident, factory, record, threads)
     result = investigate(session, until=until, on_step=on_step, hunting=hunting)
@@ -50,23 +51,22 @@ def execute(
 def session_of(
     incident: Incident, factory: Factory | str | None, record: Record, threads: int | None = None
 ) -> tuple[Session, Factory]:
-    """The program of an incident's run at its checkpoint, and what built it."""
+    """The program of an incident's run at its checkpoint, and the factory that built it."""
     build = factory_for(incident, factory)
     task = build_task(build, incident.view.manifest.get("config") or {}, getattr(build, "__name__", "the factory"))
     return Session(incident, task, record, threads), build
 
 
 def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
-    """What builds the program of an incident's run. Code is imported only by the name that the user gave."""
+    """The factory of an incident's run. Code is imported only if the user names it."""
     manifest = incident.view.manifest
     suggested = manifest.get("factory")
-    if factory is None and suggested == _TUTOR:  # this one ships with steadyrun
+    if factory is None and suggested == _TUTOR:  # part of steadyrun itself
         factory = _TUTOR
     if factory is None:
-        hint = f"; the run suggests {suggested!r}: use it if you trust the run" if isinstance(suggested, str) else ""
+        hint = f". The run suggests {suggested!r}: use it if you trust the run" if isinstance(suggested, str) else ""
         raise UsageError(
-            "name the function that builds the program: --factory module:function, which returns a steadyrun.Task"
-            + hint
+            "name the function that builds the program and returns a steadyrun.Task: --factory module:function" + hint
         )
     return load_factory(factory) if isinstance(factory, str) else factory
 
@@ -78,9 +78,9 @@ def investigate(
     on_step: OnStep | None = None,
     hunting: bool = True,
 ) -> Replay:
-    """Replay an incident; where something became non-finite, find the first operation that did it.
+    """Replay an incident; if something became non-finite, find the first operation responsible.
 
-    The result is left in the incident's folder as replay.json, beside the measurements of every step.
+    The result is written to the incident's folder as replay.json, beside the measurements of every step.
     """
     result = execute_window(session, until=until, on_step=on_step)
     if hunting and result.before_bad is not None and result.happened:
@@ -99,7 +99,7 @@ def _hunt(session: Session, result: Replay) -> None:
 
     restore()
     batch = session.incident.batch(step, session.device)
-    with suppress(*([Exception] if result.raised else [])):  # the step raises again, as it did
+    with suppress(*([Exception] if result.raised else [])):  # the step raises again, as in the run
         culprit = hunt(session.task, lambda: session.execute(step, batch), batch)
         result.culprit = culprit and _with_examples(culprit, batch, session.incident.recorded("backwards").get(step, 1))
     restore()
@@ -109,27 +109,33 @@ def _hunt(session: Session, result: Replay) -> None:
 
 
 def _with_examples(culprit: Culprit, batch: Any, parts: float) -> Culprit:
-    """A batch that came in with a NaN: in which of its examples."""
+    """Add the examples that contain NaN or infinity, if the batch came in with one."""
     examples = not_finite(batch, culprit.module, int(parts)) if culprit.stage == "data" else ()
     if not examples:
         return culprit
-    return replace(culprit, examples=examples, message=f"{culprit.message} Not finite: {in_words(examples)}.")
+    return replace(culprit, examples=examples, message=f"{culprit.message} Affected: {in_words(examples)}.")
 
 
 def _in_float32(session: Session, step: int) -> Precision:
-    """The discriminating experiment: the same step, the same data, in float32."""
+    """The test that decides: the same step and data in float32."""
     incident, task = session.incident, session.task
     kinds = {parameter.dtype for parameter in task.model.parameters() if parameter.is_floating_point()}
     autocast = incident.checkpoint.get("autocast")
     kind = str(autocast["dtype"]) if autocast else ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
     if not autocast and kinds <= {torch.float32, torch.float64}:
-        return Precision(kind, "structural", f"the step is in {kind} already: no narrower format is to blame")
+        return Precision(kind, "structural", f"the step already runs in {kind}, so precision is not the cause")
     try:
         with fp32(task):
             loss = session.execute(step, as_float32(incident.batch(step, session.device)))
             fine = math.isfinite(float(loss)) and training.all_finite(list(task.model.parameters()))
     except Exception as problem:
-        return Precision(kind, "not-told", f"in float32 the step raised {type(problem).__name__}: {problem}")
+        return Precision(kind, "not-told", f"the same step in float32 raised {type(problem).__name__}: {problem}")
     if fine:
-        return Precision(kind, "overflow", f"in float32 the same step gives {float(loss):.4g}: {kind} overflowed")
-    return Precision(kind, "structural", f"in float32 the same step fails, too ({float(loss)}): {kind} is not to blame")
+        return Precision(
+            kind, "overflow", f"the same step in float32 is finite (loss {shown(float(loss))}), so {kind} overflowed"
+        )
+    return Precision(
+        kind,
+        "structural",
+        f"the same step in float32 also fails (loss {shown(float(loss))}), so {kind} is not the cause",
+    )

@@ -1,4 +1,4 @@
-"""A replay as JSON and as lines of text."""
+"""A replay as JSON and as text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from steadyrun.capture.incident_folder import BATCH
 from steadyrun.program.tensor_files import damage
 from steadyrun.replay.compare import CLOSE, EXACT, UNKNOWN
+from steadyrun.store.incident_files import token_count
+from steadyrun.text import percent, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,68 +71,77 @@ def listed(run: Path, incidents: Sequence[Incident]) -> dict[str, Any]:
 
 
 def as_lines(result: Replay) -> list[str]:
-    """What a person reads."""
+    """The text: the incident, its cause and fix, then the evidence."""
     incident = result.incident
-    lines = [
-        f"Incident at step {incident.step} ({incident.kind}): {incident.why}",
+    lines = [f"Step {incident.step}, {incident.kind}: {_sentence(incident.why)}"]
+    if result.why is not None:
+        lines.append(f"Verdict: {result.why.verdict}. {_sentence(result.why.why)}")
+    if result.culprit is not None:
+        lines += _culprit(result)
+    if result.precision is not None:
+        lines.append(f"Precision: {result.precision.outcome}. {_sentence(result.precision.message)}")
+    lines += _unusual(incident.batch_facts)
+    lines += [
         f"Replayed steps {incident.first_step} to {max(result.losses, default=incident.first_step)} "
         f"from the checkpoint before step {incident.first_step}.",
         _proof_line(result),
     ]
-    lines += [f"  differs: {difference.message}" for difference in result.proof.differences]
+    lines += [f"  differs: {difference.message.rstrip('.')}." for difference in result.proof.differences]
     lines += _bad_step(result)
     if result.violent is not None and result.proof.holds:
         change = result.violent
-        lines.append(
-            f"First violent change of a parameter: step {change.step}, {change.parameter} {_moved(change)} "
-            f"(median before: {change.typical:.3g})"
-        )
-    lines += _unusual(incident.batch_facts)
-    if result.culprit is not None:
-        lines += _culprit(result)
-    if result.precision is not None:
-        lines.append(f"Precision: {result.precision.message} ({result.precision.outcome})")
-    if result.why is not None:
-        lines += _why(result.why)
-    return lines
+        usual = f"normally {shown(change.typical)}" if math.isfinite(change.typical) else "too few steps before it"
+        lines.append(f"First violent update: step {change.step}, {change.parameter} {_moved(change)} ({usual}).")
+    return [*lines, *([] if result.why is None else _why(result.why))]
 
 
 def _bad_step(result: Replay) -> list[str]:
     incident = result.incident
     if result.raised:
-        return [f"Step {result.first_bad} raised {result.raised}"] if result.proof.raised_again else []
+        return [f"Step {result.first_bad} raised {result.raised} again."] if result.proof.raised_again else []
     lines = []
     if result.first_bad is not None:
-        only = "" if result.happened else " (of this replay: in the run it was finite)"
-        lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}{only}")
+        only = "" if result.happened else " (only in this replay; in the run it was finite)"
+        lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}{only}.")
     if incident.raised and incident.step in result.losses:
-        lines.append(f"Step {incident.step} did not raise: what raised in the run is outside of the step.")
+        lines.append(f"Step {incident.step} did not raise: the exception of the run came from outside the step.")
     elif incident.raised:
-        lines.append(f"Step {incident.step} was not executed: the run raised before its batch was handed over.")
+        lines.append(f"Step {incident.step} was not replayed: the run raised before run.step got its batch.")
     return lines
 
 
 def _moved(change: ParameterUpdate) -> str:
-    return f"moved by {change.ratio:.3g} of its norm" if math.isfinite(change.ratio) else "was destroyed"
+    return f"changed by {percent(change.ratio)} of its norm" if math.isfinite(change.ratio) else "became non-finite"
 
 
 def _proof_line(result: Replay) -> str:
     proof = result.proof
     if proof.verdict == EXACT:
-        return f"Proof: all {proof.compared} losses are bit-equal to the recorded ones."
+        return f"Proof: {_compared(proof.compared)} bit-equal to the recording."
     if proof.verdict == UNKNOWN and proof.raised_again:
-        return "Proof: the first step raised what it raised in the run."
+        return "Proof: the first step raised the same exception as in the run."
     if proof.verdict == UNKNOWN:
-        return "Proof: no recorded loss to compare with."
+        return "No proof: the run has no recorded loss to compare with."
     if proof.first_different is None:
-        return "NOT REPRODUCIBLE: the replay ended in another way than the run."
+        return "NOT REPRODUCIBLE: the replay ended differently from the run."
     words = (
-        f"largest relative difference {proof.largest:.2g}, tolerance {proof.tolerance:.2g}, "
+        f"largest relative difference {shown(proof.largest, 2)}, tolerance {proof.tolerance:g}, "
         f"first at step {proof.first_different}"
     )
     if proof.verdict == CLOSE:
-        return f"Proof: {proof.compared} losses agree within the tolerance ({words})."
-    return f"NOT REPRODUCIBLE: the replayed losses are not the recorded ones ({words})."
+        return f"Proof: {_compared(proof.compared)} equal to the recording within the tolerance ({words})."
+    return f"NOT REPRODUCIBLE: the replayed losses differ from the recording ({words})."
+
+
+def _compared(count: int) -> str:
+    return "the loss is" if count == 1 else f"all {count:,} losses are"
+
+
+def _sentence(text: str) -> str:
+    """A text that ends with a period, and begins with a capital if it begins with an ordinary word."""
+    first = text.partition(" ")[0]
+    ordinary = first.isalpha() and first.islower()
+    return f"{text[:1].upper() if ordinary else text[:1]}{text[1:].rstrip('.')}."
 
 
 def _culprit(result: Replay) -> list[str]:
@@ -143,22 +154,27 @@ def _why(why: Why) -> list[str]:
     rows = [row for row in (why.baseline, *why.table) if row is not None]
     rows += why.isolation.rows if why.isolation is not None else []
     width = max((len(row.words) for row in rows), default=0)
-    lines = [f"Experiments, one change at a time, from step {why.start} on or as stated:"] if rows else []
+    lines = [f"Experiments, one change at a time, from step {why.start} unless stated:"] if rows else []
     lines += [f"  {row.words:<{width}}  {_outcome(row, why.start)}" for row in rows]
     if why.isolation is not None:
-        lines.append(f"Carried by: {why.isolation.carries}: {why.isolation.why}")
-    return [*lines, f"Verdict: {why.verdict}: {why.why}"]
+        lines.append(f"Isolated to: {why.isolation.carries}. {_sentence(why.isolation.why)}")
+    return lines
 
 
 def _outcome(row: FactorRow, start: int) -> str:
     if row.gone is None:
-        return row.note if row.note.startswith("not tested") else f"cannot tell ({row.note})"
-    numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
+        return row.note if row.note.startswith("not tested") else f"undecided ({row.note})"
+    numbers = f"peak loss {shown(row.peak_loss):<8}  peak gradient norm {_norm(row):<8}"
     tried = row.starts[-1:] if row.gone else row.starts
-    before = any(row.before) and tried != (start,)  # else it began at the step that the table names, or the bad one
-    elsewhere = f"from step {', '.join(map(str, tried))} on" if before else ""
+    before = any(row.before) and tried != (start,)  # else it began at the step that the heading names, or the bad one
+    elsewhere = f"from step {', '.join(map(str, tried))}" if before else ""
     notes = [row.note] if row.note else [elsewhere] if elsewhere else []
-    return f"{numbers} {'gone' if row.gone else 'still there'}{f' ({notes[0]})' if notes else ''}"
+    return f"{numbers}  {'gone' if row.gone else 'still there'}{f' ({notes[0]})' if notes else ''}"
+
+
+def _norm(row: FactorRow) -> str:
+    """The peak gradient norm; a single step with another batch does not measure it."""
+    return "-" if row.factor == "batch-elsewhere" else shown(row.peak_grad_norm)
 
 
 def _unusual(facts: dict[str, Any]) -> list[str]:
@@ -166,8 +182,7 @@ def _unusual(facts: dict[str, Any]) -> list[str]:
     if not tokens:
         return []
     with damage(BATCH):
-        shown = ", ".join(f"{token['text']!r} {token['in_batch']}x (before: {token['before']})" for token in tokens[:5])
-    return [f"Unusual tokens in its batch: {shown}"]
+        return [f"Unusual in the batch: {', '.join(token_count(token) for token in tokens[:5])}."]
 
 
 def _quantiles(losses: list[float] | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What a replay showed. Knows no torch: whoever reads a result need not execute anything."""
+"""The result of a replay. It does not import torch: reading a result executes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Replay:
-    """What a replay showed. `folder` holds the measurements of every step, as a run directory."""
+    """Result of a replay: print it, or call `explain()` to find the cause by experiment.
+
+    `folder` holds the measurements of every step, as a run directory. `first_bad` is the first step with a non-finite
+    loss or parameter, `culprit` the operation responsible for it, `proof` how the replay compares with the record.
+    """
 
     incident: Incident
     session: Session
@@ -30,7 +34,7 @@ class Replay:
     folder: Path
     factory: Factory | None = None
     factory_name: str | None = None
-    arguments: list[str] = field(default_factory=list)  # of the factory's script, as on its command line
+    arguments: list[str] = field(default_factory=list)  # the script's command-line arguments
     first_bad: int | None = None  # the first step with a non-finite loss or parameter
     raised: str = ""
     violent: ParameterUpdate | None = None
@@ -38,12 +42,12 @@ class Replay:
     precision: Precision | None = None
     token_losses: list[float] | None = None
     inputs: dict[int, int | None] = field(default_factory=dict)
-    why: Why | None = None  # what experiments showed, where `explain` was called
+    why: Why | None = None  # the result of the experiments, if `explain` was called
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 
     @property
     def happened(self) -> bool:
-        """Whether what became non-finite, or raised, did so in the run, too."""
+        """Whether the non-finite value or exception also occurred in the run."""
         if self.raised or self.proof.holds:
             return self.proof.holds or self.proof.raised_again
         recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
@@ -55,7 +59,7 @@ class Replay:
         return "\n".join(as_lines(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/replay.md)."""
+        """Convert to the documented JSON form (docs/replay.md)."""
         from steadyrun.replay.rendering import as_json
 
         return as_json(self)
@@ -63,13 +67,17 @@ class Replay:
     def explain(
         self, *, everything: bool = False, isolating: bool = False, jobs: int = 1, on_row: OnRow | None = None
     ) -> Why:
-        """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
+        """Find the cause by experiment: one change at a time, until the cause is decided.
+
+        `everything=True` tries all changes. `isolating=True` also searches the smallest part of the batch that shows
+        the incident. `jobs` is the number of processes. `on_row` is called after each change.
+        """
         from steadyrun.replay.experiments import explain_incident
 
         return explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
 
     def export(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write the smallest script and data that show the incident without steadyrun; returns what was done."""
+        """Write a script and data to `folder` that show the incident without steadyrun; returns what was written."""
         from steadyrun.replay.export import export
 
         return export(self, Path(folder).expanduser())
@@ -77,7 +85,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Precision:
-    """The bad step once more in float32: what is fine there overflowed, what is not is structural."""
+    """The bad step repeated in float32: if it is fine there, the dtype overflowed; if not, the cause is structural."""
 
     dtype: str
     outcome: str  # overflow, structural, or not-told

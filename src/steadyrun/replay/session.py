@@ -26,18 +26,18 @@ from steadyrun.replay.step_execution import Stepper
 if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
 
-# Where among the random numbers a step began, if the loop drew some first and the step itself before its forward pass.
+# The random state at which a step began, if both the loop and the step draw numbers before the forward pass.
 #
-# Kept are the states at the end of the step before and before the forward pass. In between a loader that shuffles may
-# draw, and then the loss function (the noise of a diffusion model). How many numbers the step draws is seen when it is
-# executed: so many before the forward pass it began. Whoever uses the answer checks that it leads to the kept state.
+# Captured are the states at the end of the previous step and before the forward pass. In between a shuffling loader may
+# draw, and then the loss function (the noise of a diffusion model). Running the step shows how many numbers it draws;
+# it began that many draws before the forward pass. The caller checks that the answer leads to the captured state.
 
 
 _MOST = 20_000  # blocks of words: 12 million numbers
 
 
 def began(before: Tensor, now: Tensor, forward: Tensor) -> Tensor | None:
-    """The state from which the draws that led from `before` to `now` lead to `forward`; None where it is not found."""
+    """The state from which as many draws as from `before` to `now` lead to `forward`; None if not found."""
     whole, own = _between(before, forward), _between(before, now)
     if whole is None or own is None or not 0 < own < whole:
         return None
@@ -47,12 +47,12 @@ def began(before: Tensor, now: Tensor, forward: Tensor) -> Tensor | None:
     state = generator.get_state()
     state[GENERATOR_HEAD + GENERATOR_WORDS :] = forward[
         GENERATOR_HEAD + GENERATOR_WORDS :
-    ]  # a Gaussian that is held back: what most draws leave alone
+    ]  # the cached Gaussian, which most draws do not touch
     return state
 
 
 def _between(first: Tensor, last: Tensor) -> int | None:
-    """How many words of the generator lie between two of its states."""
+    """The number of words that the generator draws between two of its states."""
     generator = torch.Generator()
     generator.set_state(first)
     count, target = 0, _words(last)
@@ -74,7 +74,7 @@ def _words(state: Tensor) -> Tensor:
 
 
 def _left(state: Tensor) -> int:
-    """Draws until the next block of words is made, that one included."""
+    """Draws until and including the next block of words."""
     return int(state[8:12].view(torch.int32))
 
 
@@ -83,19 +83,19 @@ def _place(state: Tensor) -> int:
 
 
 Record = Callable[..., Any]
-"""`steadyrun.record`, of a room above this one: what is executed again is recorded as it was the first time."""
+"""`steadyrun.record`, passed in from a higher layer: a replay is recorded like the run."""
 
 
 class Session:
-    """A task at the incident's checkpoint, executed step by step; state can be remembered and restored."""
+    """A task at the incident's checkpoint, run step by step; its state can be saved and restored."""
 
     def __init__(self, incident: Incident, task: Task, record: Record, threads: int | None = None) -> None:
         if incident.missing:
             raise RunDirectoryError(f"{incident.folder} cannot be replayed: {incident.missing}")
         self.incident, self.task, self.record = incident, task, record
-        self.built = take()  # the random states that the factory left: a loader that shuffles goes on from them
+        self.built = take()  # the random states after the factory: a shuffling loader continues from them
         self.stepper = Stepper(task, incident)
-        self.unaligned: set[int] = set()  # steps that draw before the forward pass, from a state that is not known
+        self.unaligned: set[int] = set()  # steps that draw before the forward pass from an unknown state
         self._starts: dict[int, RandomState] = {}
         self.device = next((p.device for p in task.model.parameters()), torch.device("cpu"))
         wanted = incident.checkpoint.get("flags", {}).get("threads") if threads is None else threads
@@ -109,12 +109,12 @@ class Session:
         return training.Objects(task.model, task.optimizers, task.scheduler, task.scaler, task.loader)
 
     def rewind(self) -> None:
-        """To the checkpoint."""
+        """Restore the checkpoint."""
         tree, tensors = self.incident.state
         training.restore(self.objects, tree, tensors)
 
     def execute(self, step: int, batch: Any = None) -> Any:
-        """One step, with its random states and its own batch or the given one."""
+        """Run one step with its random states and its own batch or the given one."""
         while True:
             given = self.incident.batch(step, self.device) if batch is None else batch
             start = self.random(step)[0]
@@ -129,12 +129,12 @@ class Session:
                 boundary.disarm()
 
     def random(self, step: int) -> tuple[RandomState, RandomState]:
-        """The random states with which a step begins, and its forward pass."""
+        """The random states at the start of a step and of its forward pass."""
         before, forward = self.incident.random(step)
         return self._starts.get(step, before), forward
 
     def _arrived(self, step: int, start: RandomState, _args: Any) -> None:
-        """The forward pass begins: it gets its own random states, and what was drawn before it must have had them."""
+        """The forward pass begins: restore its random states, and check those of the draws before it."""
         (before, forward), now = self.incident.random(step), take()
         astray = _moved(start, now) & _moved(now, forward)
         if astray:
@@ -148,7 +148,7 @@ class Session:
 
 
 def _moved(one: RandomState, other: RandomState) -> set[str]:
-    """The generators that have drawn between two states."""
+    """The generators whose states differ."""
     same = {
         "torch": torch.equal(one.torch, other.torch),
         "random": _same(one.python, other.python),
@@ -161,7 +161,7 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
-# `run.replay()`: the objects of the running program go back to the moment, and are as before afterwards.
+# `run.replay()`: the objects of the running program return to the incident and are restored afterwards.
 
 
 def replay_live(
@@ -172,24 +172,31 @@ def replay_live(
     train_step: Any | None = None,
     **options: Any,
 ) -> Replay | None:
-    """Replay an incident of the run at `path` in its own process; None, and a line that says so, if it has none.
+    """Replay an incident of the run at `path` in its own process; print a line and return None if it has none.
 
-    Nothing must be hooked to the objects.
+    The objects must not have hooks.
     """
-    from steadyrun.replay.incident import choose, readable_incidents
-    from steadyrun.replay.investigation import investigate
+    from steadyrun.replay.incident import readable_incidents
 
     model, optimizers, scheduler, scaler, loss_fn = (None,) * 5 if program is None else program()
     if model is None or not optimizers or loss_fn is None:
         raise UsageError(
-            "run.replay executes with the model, optimizer and loss_fn given to run.watch, and they were not given or, "
-            "after run.close(), no longer exist. Build them and call "
+            "run.replay needs the model, optimizer and loss_fn that were given to run.watch; they are missing, or no "
+            "longer exist after run.close(). Build them and call "
             "steadyrun.replay(run.path, steadyrun.Task(model, optimizer, loss_fn))"
         )
     if step is None and readable_incidents(path) == ([], []):
-        say(f"run.replay: {path} has no incident so far, so nothing is replayed; run.incident(why) makes one")
+        say(f"run.replay: {path} has no incident to replay yet; run.incident(why) captures one")
         return None
     task = Task(model, optimizers if len(optimizers) > 1 else optimizers[0], loss_fn, scheduler, scaler, train_step)
+    return replay_task(path, task, step, record, **options)
+
+
+def replay_task(path: Path, task: Task, step: int | None, record: Record, **options: Any) -> Replay:
+    """Replay an incident of the run at `path` with the objects of a task, which are as before afterwards."""
+    from steadyrun.replay.incident import choose
+    from steadyrun.replay.investigation import investigate
+
     threads = torch.get_num_threads()
     with untouched(task):
         try:

@@ -1,4 +1,4 @@
-"""One whole optimizer step: the task's own, or one put together from what was recorded."""
+"""One whole optimizer step: the task's own, or one assembled from the recording."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steadyrun.replay.incident import Incident
 
 
 class Stepper:
-    """Executes steps of a task; `incident` tells how the run did it where the task does not."""
+    """Runs steps of a task; `incident` provides what the task does not specify."""
 
     def __init__(self, task: Task, incident: Incident) -> None:
         self.task = task
@@ -29,20 +29,22 @@ class Stepper:
             self._refuse_what_cannot_be_guessed()
 
     def run(self, step: int, batch: Any) -> Any:
-        """Execute one step; returns its loss, or raises `Again` where it must begin once more."""
+        """Run one step and return its loss, or raise `Again` if it must start over."""
         self.task.step = step
         if self.task.train_step is not None:
             return self.task.train_step(self.task, batch)
         self._set_rates(step)
         parts = self._micro_batches(step, batch)
         losses = [self._backward(part, len(parts), step) for part in parts]
-        skipped = self.task.scaler is not None and self._recorded("skipped", step, 0.0)  # by it: the scale moves
+        skipped = self.task.scaler is not None and self._recorded(
+            "skipped", step, 0.0
+        )  # by the scaler: the scale changes
         if self._recorded("optimizer_steps", step, 1.0) or skipped:
             self._update(step)
         return torch.stack([loss.detach() for loss in losses]).mean() if len(losses) > 1 else losses[0].detach()
 
     def spelled_out(self, step: int, batch: Any) -> Step | None:
-        """How `run` executes a step, for a script; None where the task has a step of its own."""
+        """How `run` runs a step, for a script; None if the task has its own train_step."""
         if self.task.train_step is not None:
             return None
         parts = self._micro_batches(step, batch)
@@ -57,15 +59,17 @@ class Stepper:
 
     def _refuse_what_cannot_be_guessed(self) -> None:
         if len(self.task.optimizers) > 1:
-            raise UsageError("a task with several optimizers needs a train_step: how they take turns is not recorded")
+            raise UsageError(
+                "a task with several optimizers needs a train_step: the order in which they step is not recorded"
+            )
         if self.task.scaler is None and self._incident.recorded("loss_scale"):
-            raise UsageError("the run scaled its loss: give the task its scaler (steadyrun.Task(…, scaler=…))")
+            raise UsageError("the run used a loss scaler: give it to the task, as in steadyrun.Task(…, scaler=scaler)")
 
     def _recorded(self, name: str, step: int, default: float) -> float:
         return self._incident.recorded(name).get(step, default)
 
     def _set_rates(self, step: int) -> None:
-        """The learning rates as they were used: what a scheduler would have set, or the program itself."""
+        """Set the learning rates that the run used, whether a scheduler or the program set them."""
         for index, group in enumerate(self.task.optimizers[0].param_groups):
             rate = self._incident.recorded(f"lr/{index}").get(step)
             if rate is None:
@@ -81,8 +85,8 @@ class Stepper:
             return list(batch)
         if count > 1:
             raise UsageError(
-                f"step {step} had {count} backward passes, and one batch was recorded: give run.step the list of "
-                "micro-batches, or the task a train_step"
+                f"step {step} had {count} backward passes but only one recorded batch: give run.step the list of "
+                "micro-batches, or give the task a train_step"
             )
         return [batch]
 
@@ -94,7 +98,7 @@ class Stepper:
         return loss
 
     def _divided(self, step: int, parts: int) -> bool:
-        """Whether the losses of the micro-batches were divided by their number: the recorded root tells."""
+        """Whether the losses of the micro-batches were divided by their number, according to the recorded loss."""
         root, loss = self._recorded("backward_loss", step, 0.0), self._recorded("loss", step, 0.0)
         return not (loss and abs(root / loss - parts) < 0.01 * parts)
 
@@ -105,7 +109,7 @@ class Stepper:
         return self._learn_about_autocast(batch)
 
     def _learn_about_autocast(self, batch: Any) -> Any:
-        """The run's forward pass was under autocast: does the loss function enter it, or did the loop?"""
+        """Find out whether the loss function or the loop enters the autocast that the run used."""
         model, device = unwrapped(self.task.model), self._autocast["device"]
 
         def look(_args: Any) -> None:
@@ -145,13 +149,13 @@ class Stepper:
         optimizer.zero_grad()
 
     def _schedules(self, step: int) -> bool:
-        """Whether the scheduler was stepped; the rates are set anyway, but some move more than the rate."""
+        """Whether the scheduler was stepped; the rates are set anyway, but some schedulers change more than that."""
         counts = self._incident.recorded("scheduler_steps")
         return step not in counts or counts[step] > counts.get(step - 1, counts[step] - 1)
 
 
 def _waits_for_a_metric(scheduler: Any) -> bool:
-    """Whether `step` needs an argument that was not recorded, as of ReduceLROnPlateau; the rates are set anyway."""
+    """Whether `step` needs an unrecorded argument, as ReduceLROnPlateau does; the rates are set anyway."""
     try:
         parameters = inspect.signature(scheduler.step).parameters.values()
     except (TypeError, ValueError):

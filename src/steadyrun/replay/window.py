@@ -1,4 +1,4 @@
-"""Executes an incident again, proves that it is the same, and measures what recording only sampled."""
+"""Run an incident again, prove that it is the same, and measure every step of what recording sampled."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from steadyrun.replay.session import Session
 # The first violent change of a parameter in a replayed window.
 
 
-VIOLENT = 10.0  # times the median change of the steps before
-_ENOUGH = 5  # steps before, of which the median is taken
+VIOLENT = 10.0  # times the median change of the previous steps
+_ENOUGH = 5  # previous steps that a median needs
 
 
 @dataclass(frozen=True)
 class ParameterUpdate:
-    """How far one step moved one parameter, relative to its size."""
+    """The relative change of a parameter in one step."""
 
     step: int
     parameter: str
@@ -51,10 +51,10 @@ class ParameterUpdate:
 
 
 class Changes:
-    """Shown the parameters before and after every step."""
+    """Collects the change of every parameter at every step."""
 
     def __init__(self) -> None:
-        self._moves: dict[str, list[tuple[int, float, float]]] = {}  # step, how far, the size before
+        self._moves: dict[str, list[tuple[int, float, float]]] = {}  # step, norm of the change, norm before
 
     def add(self, step: int, model: nn.Module, before: Packed) -> None:
         named = {clean(name): parameter for name, parameter in model.named_parameters()}
@@ -62,9 +62,9 @@ class Changes:
             self._moves.setdefault(name, []).append((step, moved, size))
 
     def first_violent(self) -> ParameterUpdate | None:
-        """The earliest step at which a parameter moves ten times as far as it did, or is not finite any more.
+        """The earliest step at which a parameter changes ten times as much as usual, or becomes non-finite.
 
-        Of several parameters at that step the one that moved most, compared with its own past.
+        Of several parameters at that step, the one with the largest change relative to its own past.
         """
         updates = [change for name, moves in self._moves.items() if (change := _first(name, moves)) is not None]
         return min(updates, key=lambda change: (change.step, -change.times), default=None)
@@ -92,12 +92,12 @@ def _first(name: str, moves: list[tuple[int, float, float]]) -> ParameterUpdate 
 
 
 def _ratio(moves: list[tuple[int, float, float]], index: int) -> float:
-    """How far a step moved it, relative to its size up to then: a bias that passes through zero is not small."""
+    """The change of a step relative to the usual norm, so that a bias crossing zero does not count as small."""
     size = max(moves[index][2], float(np.median([size for _, _, size in moves[: index + 1]])))
     return moves[index][1] / size if size else moves[index][1]
 
 
-# Losses token by token, from a loss function that returns their mean: what it calls is asked once more, unreduced.
+# Losses per token, from a loss function that returns their mean: its torch loss is called again without reduction.
 
 
 _MOST = 65_536
@@ -117,7 +117,7 @@ _LOSSES = frozenset(
 
 
 class TokenLosses(TorchFunctionMode):
-    """While it is on, notes the losses of every element that torch's loss functions are given."""
+    """While active, records the loss of every element passed to torch's loss functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class TokenLosses(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def losses(self) -> list[float] | None:
-        """The noted losses in order; None where no loss function of torch was called."""
+        """The recorded losses in order; None if no loss function of torch was called."""
         flat = [losses.reshape(-1).float().cpu() for losses in self._losses]
         return torch.cat(flat)[:_MOST].tolist() if flat else None
 
@@ -139,29 +139,30 @@ class TokenLosses(TorchFunctionMode):
             with torch.no_grad():
                 plain = {name: value for name, value in kwargs.items() if name not in {"size_average", "reduce"}}
                 self._losses.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
-        except Exception:  # an unusual call is simply not noted: the step itself must go on as it is
+        except Exception:  # an unusual call is not recorded: the step itself must continue
             return
 
 
 def _positional(func: Callable[..., Tensor]) -> int:
-    """How many leading arguments are no reduction and no deprecated flag."""
+    """The number of leading arguments before reduction and deprecated flags."""
     return 3 if func in (functional.cross_entropy, functional.nll_loss) else 2
 
 
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
 OnStep = Callable[[int, int, float], None]
-"""Called after each step with its place, the number of steps, and its loss."""
+"""Called after each step with the number of steps done, the number of all steps, and the loss."""
 
 
 def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
-    """Execute the window from the checkpoint to the incident and what is kept after it, and compare."""
+    """Run the window from the checkpoint to the last captured step, and compare it with the recording."""
     incident = session.incident
     steps = _window(incident, until)
     if not os.access(incident.folder, os.W_OK):
         raise RunDirectoryError(
-            f"{incident.folder} cannot be written to, and a replay leaves its measurements there: copy the run "
-            "directory to a place where you may write, and replay the copy"
+            f"cannot write to {incident.folder}, which a replay needs for its measurements: copy the run directory to "
+            "a "
+            "writable folder, and replay the copy"
         )
     if incident.replay_folder.exists():
         shutil.rmtree(incident.replay_folder)
@@ -176,14 +177,14 @@ def _window(incident: Incident, until: int | None) -> list[int]:
         until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
     wanted = [step for step in incident.steps if incident.first_step <= step <= until]
     if not wanted:
-        raise RunDirectoryError(f"{incident.folder} holds no step to execute")
+        raise RunDirectoryError(f"{incident.folder} contains no step to replay")
     if wanted != list(range(incident.first_step, incident.first_step + len(wanted))):
-        raise RunDirectoryError(f"{incident.folder} does not hold every batch from step {incident.first_step} on")
+        raise RunDirectoryError(f"{incident.folder} lacks some batches after step {incident.first_step}")
     return wanted
 
 
 def _execute_all(session: Session, steps: list[int], result: Replay, on_step: OnStep | None) -> Packed | None:
-    """Execute the window under the recorder; returns the state before the first step whose loss differs."""
+    """Run the window under the recorder; return the state before the first step whose loss differs."""
     recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
     different: Packed | None = None
     run = session.record(
@@ -223,7 +224,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
 
 
 class _Inputs:
-    """Notes what the model is given in each step."""
+    """Records a hash of the model's inputs at each step."""
 
     def __init__(self, session: Session, hashes: dict[int, int | None]) -> None:
         self._hashes, self._step = hashes, 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from steadyrun.store.discover import plain
 from steadyrun.store.incident_files import (
     IN_REPORTS,
     REPRODUCED,
@@ -36,6 +37,7 @@ class IncidentCard:
     removed_by: tuple[str, ...] = ()  # the changes with which it is gone
     fix: str = ""
     examples: tuple[Mapping[str, Any], ...] = ()  # of the batch, where the replay names some
+    postmortem: str = ""  # its file inside the run directory; "" if there is none
 
     @property
     def proved(self) -> bool:
@@ -60,14 +62,18 @@ class IncidentCard:
         """What happened and what proved to be the cause, or what to type to find out."""
         return f"step {self.step}, {self.kind}: {self.why.rstrip('.')}. {self.found(run)}"
 
+    def command(self, run: str) -> str:
+        """What to type to replay it; "" if it was replayed or cannot be."""
+        if self.replay or self.missing:
+            return ""
+        return f"steadyrun replay {shlex.quote(run)} --step {self.step} --factory FILE.py:FUNCTION"
+
     def found(self, run: str) -> str:
         """The second half of it."""
         if not self.replay:
             if self.missing:
                 return f"It cannot be replayed: {self.missing.rstrip('.')}."
-            return (
-                f"Not replayed yet: steadyrun replay {shlex.quote(run)} --step {self.step} --factory FILE.py:FUNCTION"
-            )
+            return f"Not replayed yet: {self.command(run)}"
         if self.replay not in REPRODUCED:
             return f"The replay does not prove a cause: {self.replay.replace('-', ' ')}."
         if not self.cause:
@@ -81,8 +87,14 @@ class IncidentCard:
 
 def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
-    cards = [_incident(step, path) for step, path in folders(root) if step < _LARGEST_STEP]
-    return tuple(card for card in cards if card is not None)
+    cards = [(path, _incident(step, path)) for step, path in folders(root) if step < _LARGEST_STEP]
+    return tuple(replace(card, postmortem=_postmortem(root, path)) for path, card in cards if card is not None)
+
+
+def _postmortem(root: Path, folder: Path) -> str:
+    """The post-mortem of an incident, by the name that `steadyrun postmortem` gives it."""
+    name = f"postmortems/{folder.name}.md"
+    return name if plain(root / "postmortems") and (root / name).is_file() else ""
 
 
 def _incident(step: int, folder: Path) -> IncidentCard | None:

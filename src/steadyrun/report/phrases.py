@@ -51,11 +51,9 @@ def standing(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """The verdict as one sentence."""
-    if report.verdict == FAULT and report.headline is not None:
-        return one_line(f"fault: {title(report.headline)}{at_step(report.headline.answer.step)}")
     if report.headline is not None:
-        what = f"{meaning(report.headline)} ({report.headline.question.code})"
-        return one_line(f"suspect: {what}{at_step(report.headline.answer.step)}")
+        what = f"{meaning(report.headline) or report.headline.question.name} ({report.headline.question.code})"
+        return one_line(f"{report.verdict}: {what}{at_step(report.headline.answer.step)}")
     if report.unanswered and (unnamed := _unnamed(report)):
         return one_line(f"cannot tell: no fault found, but no series is known as the loss; {unnamed}")
     if report.unanswered:
@@ -66,7 +64,8 @@ def verdict(report: Report) -> str:
     if report.unproved:
         return "cannot tell: no fault found, but nothing recorded shows that it learns: log a return, accuracy or score"
     green = sum(sign.colour == "green" for sign in report.vital_signs)
-    return f"healthy: {green} vital signs are green, no fault found" if green else "healthy: no fault found"
+    signs = "1 vital sign is green" if green == 1 else f"{green} vital signs are green"
+    return f"healthy: {signs}, no fault found" if green else "healthy: no fault found"
 
 
 def _unnamed(report: Report) -> str:

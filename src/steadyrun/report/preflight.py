@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.errors import UsageError
 from steadyrun.program.task import Task
 from steadyrun.questions.aliases import ALIASES, codes_of, within
+from steadyrun.renamed_arguments import renamed
+from steadyrun.report.config_answers import noted_before
 from steadyrun.report.limits import changes, hint
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
@@ -21,40 +23,43 @@ if TYPE_CHECKING:
 NEEDED = ("C1.1",)  # without the loss of a first batch nothing was tried
 
 
+@renamed(val_batches="val_loader", progress="on_probe")
 def preflight(
     model: Any,
     optimizer: Any = None,
     loss_fn: Callable[..., Any] | None = None,
-    batches: Iterable[Any] | None = None,
+    loader: Iterable[Any] | None = None,
     *,
     scheduler: Any | None = None,
     scaler: Any | None = None,
     train_step: Callable[[Task, Any], Any] | None = None,
-    loader: Iterable[Any] | None = None,
-    val_batches: Iterable[Any] | None = None,
+    batches: Iterable[Any] | None = None,
+    val_loader: Iterable[Any] | None = None,
     tokenizer: Any | None = None,
     config: Mapping[str, Any] | None = None,
     resumed: str | os.PathLike[str] | None = None,
     deep: bool = False,
     only: Iterable[str] = (),
-    progress: Callable[[int, int, str], None] | None = None,
+    on_probe: Callable[[int, int, str], None] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """Try a model, its optimizer and its loss on its own batches, and put everything back bit for bit.
+    """Test a model, its optimizer and its loss on its own batches before training.
 
-    `model` may be a `steadyrun.Task`, which has all the rest. `batches` is a list of batches or the training loader,
-    `loader` the loader where `batches` is a list, `val_batches` the same of validation. `loss_fn(model, batch)` gives
-    the loss; `train_step(task, batch)` is one whole optimizer step as the program writes it: what only it can show
-    (clip order, zero_grad, resume) is asked with it alone. `config` declares intent, as for `steadyrun.record`.
-    `resumed` is the run that is being continued. `deep` asks those probes, too, that train for a while. `only` names
-    the probes to ask. `progress(done, all, name)` is called as they are asked.
+    Everything is restored bit for bit afterwards. `model` may be a `steadyrun.Task`, which holds all the rest.
+    `loss_fn(model, batch)` returns the loss. `loader` and `val_loader` are data loaders or lists of batches; `batches`
+    are tried instead of the first batches of `loader`. `train_step(task, batch)` is one whole optimizer step as the
+    program writes it: clip order, zero_grad and resume are tested only with it. `tokenizer` shows what tokens are.
+    `config` declares intent, as in `steadyrun.record`. `resumed` is the run directory that is being continued.
+
+    `deep` adds the probes that train for a while; `only` names the probes to run, such as `["P1", "A3.1"]`.
+    `on_probe(done, total, name)` is called before each probe. `thresholds` changes limits, as in `steadyrun.check`.
     """
     given = [] if optimizer is None else optimizer
     task = model if isinstance(model, Task) else Task(model, given, loss_fn or _no_loss, scheduler, scaler, train_step)
-    more: dict[str, Any] = {"tokenizer": tokenizer, "config": config, "val_loader": val_batches}
+    more: dict[str, Any] = {"tokenizer": tokenizer, "config": config, "val_loader": val_loader}
     more["loader"] = loader if loader is not None else batches
     task = replace(task, **{name: argument for name, argument in more.items() if argument is not None})
-    return run(task, batches=batches, resumed=resumed, deep=deep, only=only, progress=progress, thresholds=thresholds)
+    return run(task, batches=batches, resumed=resumed, deep=deep, only=only, on_probe=on_probe, thresholds=thresholds)
 
 
 def run(
@@ -66,7 +71,7 @@ def run(
     resumed: str | os.PathLike[str] | None = None,
     deep: bool = False,
     only: Iterable[str] = (),
-    progress: Callable[[int, int, str], None] | None = None,
+    on_probe: Callable[[int, int, str], None] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
     """Preflight of a task. `name` and `again` are for the report: what was tried, and what to type to try it again."""
@@ -81,8 +86,9 @@ def run(
         batches=task.loader if batches is None else batches,
         deep=deep,
         resumed=None if resumed is None else open_run(resumed),
-        progress=progress or (lambda _done, _all, _name: None),
+        progress=on_probe or (lambda _done, _all, _name: None),
     )
+    walked = replace(walked, path=(*walked.path, *noted_before(task.config)))
     return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, SUSPECT, Threshold
+from steadyrun.renamed_arguments import renamed
 from steadyrun.report import limits as chosen
 from steadyrun.report.announced_faults import Announced, announced
+from steadyrun.report.config_answers import noted_config
 from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.phrases import likelihood, one_line
@@ -35,7 +37,11 @@ EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3, SUSPECT: 4}
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The walk over one run, and the verdict. Printing it shows the tree; a notebook shows a table."""
+    """Verdict on a run with its evidence: print it, or let a notebook show it.
+
+    `verdict` is "healthy", "suspect", "fault" or "cannot-tell"; `headline` the finding to begin with; `notes` and
+    `vital_signs` the rest; `exit_code` that of the command line.
+    """
 
     run: str
     walk: Walk
@@ -120,7 +126,7 @@ class Report:
         return tuple(asked for asked in self.walk.path if asked.answer.kind == NOTE)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report in the documented JSON form; non-finite numbers are still floats here."""
+        """Convert to the documented JSON form (docs/report.md); non-finite numbers are floats here."""
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -167,18 +173,21 @@ class Report:
         return unanswerable + not_reached
 
 
+@renamed(all="everything")
 def check(
     run: str | os.PathLike[str],
     *,
-    all: bool = False,
+    everything: bool = False,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """Walk the trees over a run directory: the same answer as `steadyrun check`.
+    """Find out what is wrong with a run: the same answer as `steadyrun check`.
 
-    `all=True` goes on past the first fault, and the text has every row. `thresholds` changes limits by their full name,
-    for example `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of this folder also count.
+    `run` is a run directory, also of a run that is still training. `everything=True` continues after the first fault
+    and lists every check. `thresholds` changes limits by their full name, for example `{"C3.1.high": 10}`; limits in
+    `steadyrun.toml` or `[tool.steadyrun]` of this folder also apply.
     """
-    return replace(check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all), whole=all)
+    changes = chosen.changes(thresholds or {}, Path.cwd())
+    return replace(check_with(run, changes, go_on=everything), whole=everything)
 
 
 def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
@@ -199,6 +208,7 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
 def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
     walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    walked = replace(walked, path=(*walked.path, *noted_config(view)))
     announced_faults = announced(QUESTIONS, signals, walked)
     kept = incidents(view.root)
     factory = str(signals.manifest.get("factory") or "")
@@ -300,12 +310,16 @@ def started(manifest: Mapping[str, Any]) -> float:
     return float(began) if isinstance(began, int | float) and math.isfinite(began) else 0.0
 
 
-def last_word(view: RunReader, state: str) -> tuple[str, str]:
-    """The monitor's verdict on a run that has ended, and its headline; "" where there is none since it last began."""
+def last_word(view: RunReader, state: str) -> tuple[str, str, str]:
+    """The monitor's verdict on a run that has ended, its headline's code and what that means.
+
+    All are "" if there is no verdict since the run last began.
+    """
     words = [event for event in view.events() if event.kind in {"verdict", "start", "resume"}]
     if state not in ENDED or not words or words[-1].kind != "verdict":
-        return "", ""
+        return "", "", ""
     fields = words[-1].fields
     verdict = str(fields.get("verdict"))
     headline = one_line(str(fields.get("headline") or fields.get("leaf") or ""))
-    return (verdict, headline) if verdict in EXIT_CODES else ("", "")
+    meaning = one_line(str(fields.get("words") or ""))
+    return (verdict, headline, meaning) if verdict in EXIT_CODES else ("", "", "")

@@ -10,7 +10,8 @@ from steadyrun.trees.walker import Asked
 
 PREFLIGHT, RECORD, REPLAY, TRIAL = "preflight", "record", "replay", "trial"
 REPLAYED = "R"  # codes of what replays have found begin with it
-WITHOUT_PAGE = (REPLAYED, "T")  # causes that no question asks about: found by a replay or a trial alone
+CONFIG = "N"  # codes of notes about the declared config
+WITHOUT_PAGE = (REPLAYED, "T", CONFIG)  # found by a replay, a trial or the recorder alone: no question asks about it
 _LEADS = {PREFLIGHT: "Preflight, before the run:", RECORD: "The record:"}
 
 

@@ -1,4 +1,4 @@
-"""The batches of a run: whether their order repeats, and which validation examples were also trained on."""
+"""The batches of a run: repeated order, and validation examples that are also in the training set."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from steadyrun.signals.curves import Floats
 
-# The order in which batches came: whether it repeats, and from where.
+# The order of the batches: whether and from which index it repeats.
 
 
-_MOST_BATCHES = 100_000  # among which a period is looked for
+_MOST_BATCHES = 100_000  # that are searched for a period
 
 
 def period(hashes: Floats) -> int | None:
-    """After how many batches the very same sequence begins again; None where it never does for a whole round.
+    """The number of batches after which the same sequence repeats; None if it does not repeat.
 
-    At least one whole repetition must be there, and every later batch must fit.
+    The record must contain at least one whole repetition, and every later batch must fit.
     """
     hashes = hashes[:_MOST_BATCHES]
     for index in np.flatnonzero(hashes == hashes[0])[1:].tolist() if len(hashes) else []:
@@ -32,7 +32,7 @@ def period(hashes: Floats) -> int | None:
 
 
 def repeated_from(hashes: Floats, index: int, earlier: int = 0) -> int:
-    """How many batches from `index` on are those from `earlier` on."""
+    """How many batches from `index` on equal those from `earlier` on."""
     length = min(len(hashes) - index, index - earlier)
     if length <= 0:
         return 0
@@ -40,15 +40,15 @@ def repeated_from(hashes: Floats, index: int, earlier: int = 0) -> int:
     return int(np.argmax(different)) if np.any(different) else length
 
 
-# Which validation examples were also trained on, told from hashes.
+# Validation examples that are also in the training set, by their hashes.
 
 
-_MOST_KEPT = 50_000  # above this many the recorder keeps only hashes divisible by a power of two
+_MOST_KEPT = 50_000  # with more, the recorder keeps only hashes divisible by a power of two
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many of the validation examples that can be compared were seen in training."""
+    """How many of the comparable validation examples were seen in training."""
 
     shared: int
     compared: int
@@ -59,7 +59,7 @@ class Overlap:
 
 
 def overlap(training: Floats, validation: Floats) -> Overlap:
-    """Both sides were thinned by the same rule: compare where neither was."""
+    """Compare the hashes that both sides keep: both are thinned by the same rule."""
     trained, held_out = np.unique(training.astype(np.int64)), np.unique(validation.astype(np.int64))
     modulus = max(thinned_by(trained), thinned_by(held_out))
     held_out = held_out[held_out % modulus == 0]
@@ -67,7 +67,7 @@ def overlap(training: Floats, validation: Floats) -> Overlap:
 
 
 def thinned_by(hashes: npt.NDArray[np.int64]) -> int:
-    """The power of two that divides all hashes which a sample of so many still keeps."""
+    """The power of two by which a sample of this size keeps only divisible hashes."""
     modulus = 1
     while int((hashes % modulus == 0).sum()) > _MOST_KEPT:
         modulus *= 2

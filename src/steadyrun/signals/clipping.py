@@ -1,4 +1,4 @@
-"""What happens to gradients before the step, and a clip threshold from the norms that a run had while it was well."""
+"""Gradients between backward and the step, and a clip threshold from the norms of healthy steps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from steadyrun.store.reader import RunReader
 
 
-# What happens to gradients between the end of backward and the optimizer's step.
+# Gradients between the end of backward and the optimizer's step.
 
 
 def at_backward(run: Signals) -> Points | None:
-    """The whole gradient norm when backward ended, at the steps where it was sampled by block."""
+    """The gradient norm at the end of backward, at the steps with samples by block."""
     parts = [run.points(name) for name in run.matching("block_grad_norm/*") if run.maybe(name) is not None]
     if not parts:
         return None
@@ -33,18 +33,18 @@ def at_backward(run: Signals) -> Points | None:
 
 
 def divided_later(run: Signals) -> float | None:
-    """By how much gradients shrink between the end of backward and the step, other than by clipping."""
+    """The factor by which gradients shrink between the end of backward and the step, apart from clipping."""
     before, norm, applied = at_backward(run), run.maybe("grad_norm"), run.maybe("grad_norm_applied")
     if before is None or norm is None or applied is None:
         return None
-    # torch's clip function sees what is left after a division by hand; without it the step does.
+    # torch's clip function sees the gradients after a manual division; without clipping the step does.
     left = norm if run.has("clip_threshold") else applied
     now = np.interp(before.steps, left.steps, left.values)
     usable = (now > 0) & (before.values > 0)
     return float(np.median(before.values[usable] / now[usable])) if np.any(usable) else None
 
 
-# A clip threshold from the gradient norms that a run had while it was well.
+# A clip threshold from the gradient norms of healthy steps.
 
 
 _DIGITS = 2
@@ -52,9 +52,9 @@ _QUANTILE, _WINDOW = 0.9, 200
 
 
 def suggested_clip(norms: Floats, quantile: float) -> float:
-    """The `quantile` of the norms that are finite and not zero, to two digits; NaN where there are none.
+    """The `quantile` of the finite norms above zero, to two digits; NaN if there are none.
 
-    A few wild norms among them do not move it.
+    A few outliers do not move it.
     """
     usable = norms[np.isfinite(norms) & (norms > 0)]
     return _rounded(float(np.quantile(usable, quantile))) if len(usable) else float("nan")
@@ -71,17 +71,17 @@ def suggest_clip(
     quantile: float = _QUANTILE,
     window: int = _WINDOW,
 ) -> float:
-    """A clip threshold for a run like this one: a high quantile of its own gradient norms before an incident.
+    """Suggest a clip threshold: a high quantile of the run's own gradient norms before an incident.
 
-    The norms are those before clipping, of the last `window` recorded steps before step `before` (without it: before
-    the gravest incident that the run has noted, or its end). With the default one ordinary step in ten is clipped, and
-    a step that stands out by far is cut down to what is ordinary. Where it lies above the threshold that the run has,
-    the run clips most of its steps already, and lowering the threshold is not what it needs.
+    The norms are those before clipping, of the last `window` recorded steps before step `before` (by default before the
+    gravest incident of the run, or its end). With the default `quantile` of 0.9 it clips one ordinary step in ten and
+    reduces an outlier to the ordinary size. If the suggestion is above the run's current threshold, the run already
+    clips most of its steps, and a lower threshold will not help.
     """
     if not 0 < quantile <= 1:
-        raise UsageError(f"quantile must lie above 0 and not above 1, not {quantile!r}")
+        raise UsageError(f"quantile is {quantile!r}; set it above 0 and at most to 1")
     if window < 1:
-        raise UsageError(f"window must be at least 1, not {window!r}")
+        raise UsageError(f"window is {window!r}; set it to 1 or more")
     view = _opened(run)
     signals = Signals(view)
     if not signals.has("grad_norm"):
@@ -102,7 +102,7 @@ def _opened(run: str | os.PathLike[str] | RunReader) -> RunReader:
 
 
 def _gravest_incident(view: RunReader) -> int | None:
-    """The step of the gravest, in the order in which replay chooses."""
+    """The step of the gravest incident, ranked as replay does."""
     incidents = [(event, event.step) for event in view.events("incident") if event.step is not None]
     ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in incidents]
     return min(ranked)[-1] if ranked else None

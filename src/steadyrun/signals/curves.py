@@ -1,4 +1,4 @@
-"""Curves: running averages and a robust scale, slopes and two trend tests, a curve in few points."""
+"""Curves: moving averages, a robust scale, slopes, two trend tests, and a curve reduced to a few points."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# A curve in few points.
+# A curve reduced to a few points.
 
 
-_RESOLUTION = 1e-4  # of the largest rate: straight lines between the points are this close
+_RESOLUTION = 1e-4  # of the largest rate: how close the straight lines between the points stay
 
 
 def knots(rates: list[float]) -> tuple[tuple[int, float], ...]:
-    """The fewest points, greedily, between which straight lines stay within the resolution."""
+    """The fewest points, chosen greedily, whose straight connections stay within the resolution."""
     tolerance = _RESOLUTION * max(abs(rate) for rate in rates)
     kept = [0]
     low, high = float("-inf"), float("inf")
@@ -33,7 +33,7 @@ def knots(rates: list[float]) -> tuple[tuple[int, float], ...]:
     return tuple((index, rates[index]) for index in kept)
 
 
-# Slopes, and a trend test that noise between neighbouring points does not fool.
+# Slopes, and a trend test that is robust against correlated noise.
 
 
 _BLOCKS = 10
@@ -41,10 +41,10 @@ _BLOCKS = 10
 
 @dataclass(frozen=True)
 class Trend:
-    """A straight line through block means: its slope per step, and that slope in units of its own error.
+    """A straight line through block means: its slope per step, and the slope in standard errors.
 
-    Neighbouring points of a loss curve are correlated; means over blocks are hardly so, which keeps the error
-    honest. With ten blocks, |t| above 3.4 happens by chance in one of a hundred series without a trend.
+    Neighbouring points of a loss curve are correlated; means over blocks hardly are, so the error is right. With ten
+    blocks, |t| exceeds 3.4 by chance in 1 of 100 series without a trend.
     """
 
     slope: float
@@ -61,7 +61,7 @@ def slope(x: Floats, y: Floats) -> float:
 
 
 def trend(x: Floats, y: Floats, blocks: int = _BLOCKS) -> Trend:
-    """The trend of y over x, tested on the means of `blocks` equal parts (fewer where there are fewer points)."""
+    """The trend of y over x, tested on the means of `blocks` equal parts (fewer if there are fewer points)."""
     parts = min(blocks, len(x) // 2) if len(x) >= 2 * blocks else len(x)
     if parts <= 2:
         return Trend(float("nan"), 0.0, float("nan"), float("nan"))
@@ -79,7 +79,7 @@ def trend(x: Floats, y: Floats, blocks: int = _BLOCKS) -> Trend:
 
 
 def largest_rise(values: Floats) -> float:
-    """The largest rise from end to end that these values may hide: two errors above that of a straight line."""
+    """The largest rise from end to end that these values may hide: two standard errors above the fitted rise."""
     line = trend(np.arange(len(values), dtype=float), values)
     rise = line.end - line.start
     return rise + 2 * abs(rise / line.t) if line.t else rise
@@ -91,15 +91,16 @@ def _ratio(rise: float, error: float) -> float:
     return 0.0 if rise == 0 else float(np.copysign(np.inf, rise))
 
 
-_RANKED = 200  # points that are ranked: of a longer series evenly spaced ones, since each is compared with each
+_RANKED = 200  # points to rank, evenly spaced in a longer series: the test compares all pairs
 _KENDALL = (5, 18)  # of the variance of the score
-_COUNTED = 10  # points up to which every order is counted; more of them are nearly normal
+_COUNTED = 10  # up to this many points every order is counted; beyond it the score is nearly normal
 
 
 def chance_of_rise(values: Floats) -> float:
-    """How likely values without a trend rise as steadily as these (Mann and Kendall's rank test, one-sided).
+    """The probability that values without a trend rise as steadily as these (Mann-Kendall test, one-sided).
 
-    It knows no scale and no noise, so that it holds for few points: seven that rise throughout are one order of 5040.
+    It needs no scale and no noise level, so it also holds for few points: by chance seven points rise throughout in 1
+    of 5040 orders.
     """
     ranked = values[thinned(len(values), _RANKED)] if len(values) else values
     count = len(ranked)
@@ -119,7 +120,7 @@ def chance_of_rise(values: Floats) -> float:
 
 
 def _orders_by_score(count: int) -> dict[float, float]:
-    """The share of all orders of so many values by their score: pairs that rise minus pairs that fall."""
+    """The fraction of all orders of `count` values by score: rising pairs minus falling pairs."""
     shares = np.ones(1)  # by the number of pairs that fall
     for size in range(2, count + 1):
         shares = np.convolve(shares, np.full(size, 1 / size))
@@ -128,9 +129,9 @@ def _orders_by_score(count: int) -> dict[float, float]:
 
 
 def neighbour_noise(values: Floats) -> float:
-    """The deviation of single values from the middle of their neighbours: what a straight trend adds is gone.
+    """The standard deviation of values about the mean of their neighbours, which removes a straight trend.
 
-    Few values may be close by chance: the estimate is widened as Student's distribution is.
+    Few values may be close by chance, so the estimate is widened like Student's distribution.
     """
     if len(values) < _FEWEST_NEIGHBOURS:
         return math.inf
@@ -140,28 +141,28 @@ def neighbour_noise(values: Floats) -> float:
 
 
 def apart_from_neighbours(values: Floats) -> Floats:
-    """How far each value, but for the ends, is from the middle of its two neighbours."""
+    """The distance of each value from the mean of its two neighbours, without the ends."""
     return values[1:-1] - (values[:-2] + values[2:]) / 2
 
 
-_OF_NEIGHBOURS = 1.5  # the variance of a value and of the mean of two
-_STUDENT = 4  # how fast the quantiles of few values come down to those of many
-_FEWEST_NEIGHBOURS = 4  # values: fewer have no noise to speak of
+_OF_NEIGHBOURS = 1.5  # the variance of a value minus the mean of two
+_STUDENT = 4  # how fast the quantiles for few values approach those for many
+_FEWEST_NEIGHBOURS = 4  # values: fewer do not give a noise level
 
 
-# Averages that run along a series, and a robust scale. All in linear time, all aligned with their input.
+# Moving averages and a robust scale. All run in linear time and are aligned with their input.
 
 
 Floats = npt.NDArray[np.float64]
 
-_GROWTH = 12.0  # within one block the weights of an EMA span at most e**12: no digits are lost
-OF_NORMAL = 1.4826  # the median absolute deviation of a normal distribution, times this, is its deviation
+_GROWTH = 12.0  # within one block the weights of an EMA span at most e**12, so no digits are lost
+OF_NORMAL = 1.4826  # times the median absolute deviation of a normal distribution gives its σ
 
 
 def ema(values: Floats, span: int) -> Floats:
-    """The exponential moving average with `alpha = 2 / (span + 1)`, started without bias.
+    """The exponential moving average with `alpha = 2 / (span + 1)`, without bias at the start.
 
-    Early values are weighted means of what there is, so the first equals its input.
+    Early values are weighted means of the values so far, so the first equals its input.
     """
     total = _decayed_sum(values, span)
     weight = _decayed_sum(np.ones(len(values)), span)
@@ -169,7 +170,7 @@ def ema(values: Floats, span: int) -> Floats:
 
 
 def _decayed_sum(values: Floats, span: int) -> Floats:
-    """`y[i] = d y[i-1] + x[i]` without a loop over the points: block by block, as weighted cumulative sums."""
+    """Compute `y[i] = d y[i-1] + x[i]` block by block as weighted cumulative sums, without a loop over the points."""
     decay = 1 - 2 / (span + 1)
     if decay <= 0 or not len(values):
         return np.array(values, float)
@@ -186,13 +187,13 @@ def _decayed_sum(values: Floats, span: int) -> Floats:
 
 
 def rolling_mean(values: Floats, window: int) -> Floats:
-    """The mean of the last `window` values at each place; of all there are before the first full window."""
+    """The mean of the last `window` values at each index; of all values so far before the first full window."""
     return _window_sums(values, window) / _window_counts(len(values), window)
 
 
 def rolling_deviation(values: Floats, window: int) -> Floats:
-    """The standard deviation of the last `window` values at each place."""
-    # Around the overall level, so that squares of a large mean do not drown the deviation.
+    """The standard deviation of the last `window` values at each index."""
+    # Centred on the overall level, so that squares of a large mean do not swamp it.
     centred = values - np.median(values) if len(values) else np.array(values, float)
     counts = _window_counts(len(values), window)
     mean = _window_sums(centred, window) / counts
@@ -213,14 +214,14 @@ def _window_sums(values: Floats, window: int) -> Floats:
 
 @dataclass(frozen=True)
 class RobustScale:
-    """A middle and a spread that a few wild values do not move."""
+    """A level and a spread that a few outliers do not move."""
 
     middle: float
     spread: float
 
 
 def robust_scale(values: Floats) -> RobustScale:
-    """Median, and the deviation estimated from the median absolute deviation."""
+    """The median, and σ estimated from the median absolute deviation."""
     if not len(values):
         return RobustScale(float("nan"), float("nan"))
     middle = float(np.median(values))
@@ -228,5 +229,5 @@ def robust_scale(values: Floats) -> RobustScale:
 
 
 def thinned(length: int, most: int) -> npt.NDArray[np.int64]:
-    """At most `most` evenly spaced places of a long series, its ends among them."""
+    """At most `most` evenly spaced indices of a long series, including both ends."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))

@@ -1,4 +1,4 @@
-"""The learning-rate curve that was meant, and how the recorded one differs from it."""
+"""The declared learning-rate schedule, and how the recorded rates differ from it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 Curve = Callable[[Floats], Floats]
 
-_ENOUGH_POINTS = 5000  # more do not tell more of a curve
+_ENOUGH_POINTS = 5000  # more do not show more of a curve
 _ENDLESS = 2**62  # steps of a schedule that never ends
-_TRIES = 5  # places around the start of a stair
-# Schedulers are stepped so many times per step, or once in so many.
+_TRIES = 5  # offsets around the start of a step of the curve
+# How many times per step a scheduler may be stepped, and once in how many steps.
 _OFTEN = [float(n) for n in range(2, 65)]
 _SELDOM = [1 / n for n in (*range(2, 65), 100, 128, 200, 256, 500, 512, 1000)]
 _HORIZONS = np.geomspace(0.05, 20, 121)  # times the declared length
@@ -32,7 +32,10 @@ _SHAPES: dict[str, Callable[[Floats], Floats]] = {
     "constant": np.ones_like,
 }
 
-# "linear warmup" says nothing of what comes after it, so it is none of these.
+SCHEDULES = tuple(_SHAPES)
+"""The schedules that a config may declare."""
+
+# "linear warmup" does not define what follows the warmup, so it is not listed.
 _SPELLINGS = {
     "cosine": "cosine",
     "cosine with warmup": "cosine",
@@ -50,7 +53,7 @@ _SPELLINGS = {
 
 @dataclass(frozen=True)
 class SchedulePlan:
-    """A schedule in numbers: linear warmup to the peak, then a shape down to the floor at the end."""
+    """A schedule: linear warmup to the peak, then a shape down to the minimum at the end."""
 
     shape: str
     peak: float
@@ -63,7 +66,7 @@ class SchedulePlan:
         return self.shape != "constant" and self.floor < self.peak
 
     def rate(self, at: Floats) -> Floats:
-        """The rate at a step counted from 0. The first step of a warmup has 1/W of the peak, not 0."""
+        """The rate at a step counted from 0; the first step of a warmup of W steps has 1/W of the peak, not 0."""
         progress = np.clip((at - self.warmup) / max(1, self.steps - self.warmup), 0, 1)
         decayed = self.floor + (self.peak - self.floor) * _SHAPES[self.shape](progress)
         rising = self.peak * (at + 1) / max(1, self.warmup)
@@ -71,9 +74,9 @@ class SchedulePlan:
 
 
 def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> SchedulePlan | None:
-    """The plan that the configuration states in full; None where a part is missing or the shape is not known.
+    """The schedule that the config declares; None if a part is missing or the shape is unknown.
 
-    `floor` stands in where lr_min is not declared.
+    `floor` is used if lr_min is not declared.
     """
     shape = _shape(config.get("schedule", ""))
     peak, steps = number(config.get("lr_max")), number(config.get("total_steps"))
@@ -89,11 +92,11 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Sche
 
 
 def unknown_schedule(config: Mapping[str, Any]) -> str:
-    """That the declared schedule is none that can be compared with, and which can; "" where it is one, or none."""
+    """In words: the declared schedule is unknown, and which are known; "" if it is known or not declared."""
     declared = config.get("schedule")
     if not declared or _shape(declared):
         return ""
-    return f"the declared schedule {str(declared)[:60]!r} is not one that steadyrun knows ({', '.join(_SHAPES)})"
+    return f"steadyrun does not know the declared schedule {str(declared)[:60]!r} (known: {', '.join(_SHAPES)})"
 
 
 def _shape(declared: Any) -> str:
@@ -101,7 +104,7 @@ def _shape(declared: Any) -> str:
 
 
 def number(value: Any) -> float | None:
-    """A finite number of the configuration, None for anything else."""
+    """A finite number from the config; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
@@ -118,7 +121,7 @@ def knot_curve(knots: Sequence[Sequence[float]]) -> Curve | None:
 
 
 def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
-    """The curve that the scheduler gave when the recorder ran it dry, over its own steps."""
+    """The curve of the recorder's dry run of the scheduler, over scheduler steps."""
     expected = inferred.get("expected_lr")
     groups = expected.get("groups") if isinstance(expected, dict) else None
     if not isinstance(groups, list) or not groups:
@@ -129,12 +132,12 @@ def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
 
 @dataclass(frozen=True)
 class RateJump:
-    """The largest change from one point to the next that the expected curve does not make."""
+    """The largest change between neighbouring points that the expected curve does not make."""
 
     step: int
     before: float
     after: float
-    size: float  # as a share of the peak
+    size: float  # as a fraction of the peak
 
 
 def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int) -> RateJump | None:
@@ -152,7 +155,7 @@ def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, sl
 
 
 def distance(rates: Floats, expected: Floats, peak: float) -> float:
-    """The mean distance of two curves as a share of the peak."""
+    """The mean distance of two curves as a fraction of the peak."""
     if not len(rates):
         return math.inf
     apart = float(np.mean(np.abs(rates - expected)))
@@ -160,7 +163,7 @@ def distance(rates: Floats, expected: Floats, peak: float) -> float:
 
 
 def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float:
-    """The share of points within `close` (of the peak) of the curve; it may be two steps early or late."""
+    """The fraction of points within `close` (of the peak) of the curve, which may be two steps early or late."""
     if not len(steps):
         return 1.0
     steps, rates = _thin(steps, rates)
@@ -169,9 +172,10 @@ def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: fl
 
 
 def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, limit: LimitTable) -> float | None:
-    """The share of stairs on the curve, where a rate changes only once per epoch; None where it does not.
+    """The fraction of steps of a staircase curve that lie on `curve`; None if the rates are not a staircase.
 
-    A stair begins within `close` of the curve, or a little `aside`; it has `wide` rates at least.
+    A rate set once per epoch is such a staircase. A step begins within `close` of the curve, at most `aside` away, and
+    has at least `wide` rates.
     """
     changes = np.flatnonzero(np.diff(rates)) + 1
     if not len(changes) or len(changes) > len(rates) / limit["wide"]:
@@ -182,14 +186,14 @@ def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, limit: Limit
 
 
 def _thin(steps: Floats, rates: Floats) -> tuple[Floats, Floats]:
-    places = thinned(len(steps), _ENOUGH_POINTS)
-    return steps[places], rates[places]
+    kept = thinned(len(steps), _ENOUGH_POINTS)
+    return steps[kept], rates[kept]
 
 
 def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tuple[float, float]:
-    """The factor f for which `rates` lie closest to `curve(f * step)`, and that distance."""
+    """The factor f that brings `curve(f * step)` closest to `rates`, and the remaining distance."""
     steps, rates = _thin(steps, rates)
-    # A scheduler stepped once per n batches stands still between: compare with the floor of its count.
+    # A scheduler stepped once per n batches does not change in between: compare with the floor of its count.
     counts = {f: np.floor(steps * f + _ROUNDING) if f < 1 else steps * f for f in (*_OFTEN, *_SELDOM)}
     distances = {f: distance(rates, curve(count), peak) for f, count in counts.items()}
     best = min(distances, key=lambda f: distances[f])
@@ -197,7 +201,7 @@ def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tupl
 
 
 def horizon_factor(steps: Floats, rates: Floats, plan: SchedulePlan) -> tuple[float, float]:
-    """The factor by which the plan's length must change to come closest to `rates`, and that distance."""
+    """The factor on the plan's length that brings it closest to `rates`, and the remaining distance."""
     steps, rates = _thin(steps, rates)
     plans = {float(f): replace(plan, steps=max(plan.warmup + 1, round(plan.steps * f))) for f in _HORIZONS}
     distances = {f: distance(rates, other.rate(steps), plan.peak) for f, other in plans.items()}

@@ -1,4 +1,4 @@
-"""The residual blocks of a model, one after the other: who takes whose output, and which of them is dead."""
+"""The residual blocks of a model: which takes the output of which, and which are dead."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from steadyrun.signals.facts import RANDOM, Facts
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
 
-# What has been so from the first sample to the last: the proof that several signatures rest on.
+# States that last from the first sample to the last: the proof behind several signatures.
 
 
-_FIRST = 2  # steps: a sample later than this does not show the start
+_FIRST = 2  # steps: a later sample does not show the start
 
 
 def from_the_start(points: Points, samples: float, steps: float) -> bool:
-    """Whether a sampled series shows the start, and enough of what came after it to speak of a state."""
+    """Whether a sampled series covers the start and is long enough to show a lasting state."""
     return len(points) >= samples and points.steps[0] <= _FIRST and points.steps[-1] - points.steps[0] >= steps
 
 
 def none_there(run: Signals, probe: str) -> None:
-    """Raise where a probe looked at the forward pass and found nothing of its kind in this model."""
+    """Raise `NotApplicable` if a probe found nothing of its kind in the forward pass of this model."""
     for event in run.events("not-recorded"):
         if event.fields.get("probe") == probe:
-            raise NotApplicable(f"{probe}: {event.fields.get('why') or 'none were found in this model'}")
+            raise NotApplicable(f"{probe}: {event.fields.get('why') or 'the model has none'}")
 
 
 def from_random_weights(run: Signals, part: str, known: Facts) -> bool:
-    """Whether a part of the model starts untrained and all of it is trained.
+    """Whether a part of the model starts untrained and is entirely trainable.
 
-    Where no parameter bears its name (an activation's module), the whole model counts.
+    If the part has no parameters of its own (an activation), the whole model counts.
     """
     weights = run.listed("initial_weights")
     mine = [entry for entry in weights if _belongs(entry, part)] or weights
@@ -46,7 +46,7 @@ def _belongs(entry: dict[str, Any], part: str) -> bool:
 
 @dataclass(frozen=True)
 class Dead:
-    """A block whose output is next to nothing, beside what goes into it and what its follower makes."""
+    """A block with hardly any output, compared with its input and the output of the next block."""
 
     block: str
     follower: str
@@ -54,16 +54,16 @@ class Dead:
     own: Floats
     beside: Floats  # the larger of its neighbours' magnitudes
     stays: bool
-    certain: bool  # untrained at the start, and trained
+    certain: bool  # it starts untrained and is trainable
 
     @property
     def share(self) -> float:
-        """Its largest share of its neighbours."""
+        """Its largest magnitude as a fraction of its neighbours'."""
         return float(np.max(self.own / self.beside))
 
 
 def magnitudes(run: Signals) -> dict[str, Points]:
-    """The activations of residual blocks by their names, in the order of the model; no part of another block."""
+    """The activations of the outermost residual blocks by name, in the order of the model."""
     recorded = run.family("activation/*")
     names = [str(entry.get("name")) for entry in run.listed("blocks") if entry.get("role") == "block"]
     outer = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
@@ -71,18 +71,18 @@ def magnitudes(run: Signals) -> dict[str, Points]:
 
 
 def taken_by(run: Signals) -> dict[str, str]:
-    """For each block the block whose output it takes."""
+    """For each block, the block whose output it takes."""
     follows = run.inferred.get("follows")
     return {str(a): str(b) for a, b in follows.items()} if isinstance(follows, dict) else {}
 
 
 def dead_blocks(run: Signals, limit: LimitTable, known: Facts, *, so_far: bool = False) -> list[Dead]:
-    """Blocks next to nothing in every sample of the first steps, while the block that takes their output lives.
+    """Blocks with hardly any output in every early sample, although the next block is active.
 
-    With `so_far`, also those of a run that is too young to tell, which give next to nothing of what they take.
+    With `so_far`, also blocks of a run too young to judge, if their output is tiny relative to their input.
 
-    A branch that starts at zero (a zero-initialised projection, an adapter) adds nothing and stops nothing: only a
-    block whose output is all that the next one gets is looked at.
+    A branch that starts at zero (a zero-initialised projection, an adapter) adds nothing and blocks nothing: only
+    blocks whose output is the whole input of the next block are judged.
     """
     blocks, takes = magnitudes(run), taken_by(run)
     pairs = [(name, before) for name, before in takes.items() if {name, before} <= set(blocks)]
@@ -98,7 +98,7 @@ def _dead(
     if taken is None or not (lasting or (so_far and from_the_start(own, 1, 0))):
         return None
     after, before = _at(own.steps, given), _at(own.steps, taken)
-    # Where nothing at all comes out, the follower may have nothing either, in the very first step.
+    # If a block outputs exactly zero, the next block may also output zero in the very first step.
     dead = np.where(after > 0, own.values < limit["share"] * after, (own.values == 0) & (before > 0))
     beside = np.maximum(after, before)
     early = own.steps <= own.steps[0] + limit["steps"]
@@ -112,7 +112,7 @@ def _dead(
 
 
 def _entering(run: Signals, block: str, blocks: dict[str, Points]) -> Points | None:
-    """What goes into a block: the output of another, or for the first what enters the stack."""
+    """The input of a block: the output of another block, or of the embedding for the first block."""
     before = taken_by(run).get(block)
     if before in blocks:
         return blocks[before]

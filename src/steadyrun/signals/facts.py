@@ -1,4 +1,4 @@
-"""What kind of run this is: its start, its objective, what a guess costs, whether the loss must fall. Decided once."""
+"""The kind of run: its start, its objective, the loss of a guess, whether the loss must fall. Decided once."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ADVERSARIAL, POLICY, OTHER = "adversarial", "policy", "other"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run, each with the reason."""
+    """Facts about a run, each with its reason."""
 
     start: str  # RANDOM, LEARNED or UNKNOWN
     start_why: str
     objective: str  # CROSS_ENTROPY, CONTRASTIVE, REGRESSION, ADVERSARIAL, POLICY, OTHER or UNKNOWN
     objective_why: str
-    classes: int | None  # that the loss chooses among
-    guess: float | None  # the loss of a model that knows nothing of the inputs
+    classes: int | None  # number of classes of the loss
+    guess: float | None  # the loss of a guess that ignores the inputs
     guess_why: str
-    must_fall: str  # why the loss must fall; empty if nothing says so
-    moves_freely: str  # why it may go anywhere
+    must_fall: str  # why the loss must fall; empty if that is not known
+    moves_freely: str  # why the loss may rise and fall freely
     every_step: bool  # whether each point of the loss is one step
-    learns: bool  # whether the loss has certainly fallen
-    validated_by: str  # why the steps of validations are not those of the losses; empty if they are
-    summed: bool  # whether the loss is the sum of logged parts, whose weights are not known: a rise proves nothing
+    learns: bool  # whether the loss fell beyond chance
+    validated_by: str  # why validations and losses count different steps; empty if they count the same
+    summed: bool  # whether the loss is a sum of logged terms with unknown weights: then a rise is not proof
 
 
 def facts_of(run: Signals, limit: LimitTable) -> Facts:
@@ -65,18 +65,18 @@ def _objective(run: Signals, free: str, classes_why: str) -> tuple[str, str]:
     if free:
         return (ADVERSARIAL if "optimizers" in free or free == _OF_A_GAME else OTHER), free
     if seen.get("contrastive"):
-        return CONTRASTIVE, "each example is to find its own partner in the batch"
+        return CONTRASTIVE, "each example is matched with its partner in the batch"
     if classes_why:
         return CROSS_ENTROPY, classes_why
     if seen.get("compares") in ("squared", "absolute"):
         return REGRESSION, f"the loss compares numbers ({seen['compares']} differences)"
     if isinstance(graph, dict):
         return OTHER, "the loss is not a cross-entropy over classes"
-    return UNKNOWN, "the loss's graph was not recorded and no number of classes is declared"
+    return UNKNOWN, "the graph of the loss is not recorded and no number of classes is declared"
 
 
 def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int | None, str]:
-    """How many classes the loss chooses among, and how that is known."""
+    """The number of classes of the loss, and the reason."""
     objective = run.inferred.get("objective")
     seen = number(objective.get("classes")) if isinstance(objective, dict) else None
     width = number(run.inferred.get("output_width"))
@@ -95,62 +95,63 @@ def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int 
     if isinstance(objective, dict) or width is None or width < limit["few"]:
         return None, ""
     near = abs(first / math.log(width) - 1) < limit["near"]
-    return (int(width), f"the first loss is near ln {width:g}, the width of the output") if near else (None, "")
+    return (int(width), f"the first loss is near ln {width:g}, with the output width {width:g}") if near else (None, "")
 
 
 def _start(
     run: Signals, limit: LimitTable, loss: Points | None, classes: int | None, every_step: bool
 ) -> tuple[str, str]:
-    """Whether training begins with random or learned weights."""
+    """Whether training starts from random or pretrained weights, and the reason."""
     init = run.config.get("init")
     if isinstance(init, str) and init:
         return (
             (RANDOM, "init 'random' is declared") if init.lower() == RANDOM else (LEARNED, f"init {init!r} is declared")
         )
     if loss is not None and run.events("resume") and loss.steps[0] > 0:
-        return UNKNOWN, f"the record begins at step {loss.step_at(0)} with a resumed run"
+        return UNKNOWN, f"the record begins with a resume at step {loss.step_at(0)}"
     if loss is None or classes is None:
         return _start_of_numbers(run, limit)
     ratio = float(loss.values[0]) / math.log(classes)
-    words = f"the first loss is {shown(loss.values[0])}, a guess costs ln {classes} = {shown(math.log(classes))}"
+    words = f"the first loss is {shown(loss.values[0])}, a guess has ln {classes} = {shown(math.log(classes))}"
     if ratio < 1 - limit["near"]:
         return LEARNED, words
-    if ratio > 1 + limit["near"]:  # another term of the loss, or learned weights with a new output: the weights show it
+    if ratio > 1 + limit["near"]:  # another term of the loss, or pretrained weights with a new output layer
         made = _as_made(run, limit)
         return (RANDOM, f"{words}; {made}") if made else (UNKNOWN, words)
-    # A sparse record's first point may be a mean over steps that have learned already.
+    # The first point of a sparse record may be a mean over steps that have already learned.
     if run.step_unit != "step" or (not every_step and classes < limit["few"]):
-        return UNKNOWN, f"{words}, but the first point stands for more than the first step"
+        return UNKNOWN, f"{words}, but the first point covers more than the first step"
     return RANDOM, words
 
 
 def _validated_by(run: Signals, limit: LimitTable, loss: Points | None) -> str:
-    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
+    """In words: validations are numbered 0, 1, 2, … beside far more training steps, so they count epochs."""
     val = run.maybe("val_loss")
     if loss is None or val is None or len(val) < limit["numbered"] or val.spacing != 1 or val.steps[0] > 1:
         return ""
     if loss.steps[-1] <= limit["apart"] * val.steps[-1]:
         return ""
-    where = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}"
-    return f"{where}: they count something else than the training losses"
+    where = f"the validation losses are at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}"
+    return f"{where}, which do not count the same as the steps of the training losses"
 
 
 def _start_of_numbers(run: Signals, limit: LimitTable) -> tuple[str, str]:
-    """The start of a run whose loss chooses among no classes: by its first predictions, or by its weights."""
+    """The start of a run without classes, judged by its first predictions or by its weights."""
     for name in run.matching("fit/*"):
         fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
         if fit is not None and guess is not None and fit.values[0] >= (1 - limit["near"]) * guess.values[0] > 0:
-            return RANDOM, "the first predictions are no better than a guess that ignores the inputs"
+            return RANDOM, "the first predictions are not better than a guess that ignores the inputs"
     if made := _as_made(run, limit):
         return RANDOM, made
     return UNKNOWN, "neither init nor the number of classes is known"
 
 
 def _as_made(run: Signals, limit: LimitTable) -> str:
-    """In words, where at least half of the matrices are as torch makes them; else empty."""
+    """In words: at least half of the matrices have torch's default initialisation; empty otherwise."""
     known = [weight for weight in run.listed("initial_weights") if is_matrix(weight, limit)]
     fresh = sum(is_as_made(weight, limit) for weight in known)
-    return f"{fresh} of {len(known)} matrices are as torch makes them" if known and fresh >= len(known) / 2 else ""
+    enough = bool(known) and fresh >= len(known) / 2
+    return f"{fresh} of {len(known)} matrices have torch's default initialisation" if enough else ""
 
 
 def is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:
@@ -160,7 +161,7 @@ def is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:
 
 
 def is_as_made(weight: Mapping[str, Any], limit: LimitTable) -> bool:
-    """Whether a matrix fills the range of torch's uniform start and keeps within it, as no trained one does."""
+    """Whether a matrix fills the range of torch's uniform default without exceeding it; trained matrices do not."""
     fan_in, low, high = (number(weight.get(name)) for name in ("fan_in", "min", "max"))
     if not fan_in or low is None or high is None:
         return False
@@ -171,17 +172,17 @@ def is_as_made(weight: Mapping[str, Any], limit: LimitTable) -> bool:
 def _moves_freely(run: Signals, loss: Points | None) -> str:
     graph = run.inferred.get("objective")
     if isinstance(graph, dict) and graph.get("advantages"):
-        return "it weighs what was done by numbers of both signs, as a policy's advantages are"
+        return "it weights actions by advantages of both signs, as a policy gradient does"
     optimizers = {str(group.get("optimizer")) for group in run.listed("param_groups")}
     one_loss = isinstance(graph, dict) and graph.get("sides") == 1
     if len(optimizers) > 1 and not one_loss:
-        return f"{len(optimizers)} optimizers work against or beside each other"
+        return f"{len(optimizers)} optimizers train different parts"
     if loss is not None and float(np.min(loss.values)) < 0:
         return f"it is negative ({shown(np.min(loss.values))} at its lowest)"
     return "" if isinstance(graph, dict) else _by_names(run) or _grows(run)
 
 
-_OF_A_GAME = "a generator and a discriminator play against each other"
+_OF_A_GAME = "a generator and a discriminator train against each other"
 _OF_A_POLICY = "rewards or a policy are logged with it"
 
 
@@ -190,7 +191,7 @@ _TWICE = 2  # times: a weight that grows by less hardly moves the loss
 
 
 def _grows(run: Signals) -> str:
-    """In words, which logged weight of a term grows: the loss then rises with it, though every term falls."""
+    """In words: a logged weight of a term grows, so the loss may rise although every term falls."""
     for name in run.own:
         words, points = words_of(name), run.maybe(name)
         if points is None or not (words == {"beta"} or (words & _WEIGHTS and words & _TERMS)):
@@ -202,12 +203,12 @@ def _grows(run: Signals) -> str:
 
 
 def _of_a_log(run: Signals) -> str:
-    """What the importer found the objective of a log to be; empty if the run was recorded."""
+    """The objective that the importer found in a log; empty if the run was recorded."""
     return str(run.about("imported").get("objective") or "")
 
 
 def _by_names(run: Signals) -> str:
-    """What the names of the series show; an importer has decided it for a log."""
+    """The objective by the names of the series; for a log the importer has decided."""
     found = _of_a_log(run)
     if found == "opposed" or (not found and opponents(run)):
         return _OF_A_GAME
@@ -215,7 +216,7 @@ def _by_names(run: Signals) -> str:
 
 
 def _guess(run: Signals, limit: LimitTable, loss: Points | None, classes: int | None) -> tuple[float | None, str]:
-    """The loss of a guess, if the recorded loss is of that kind: a mean, without large terms beside it."""
+    """The loss of a guess, if the recorded loss is a mean without other large terms."""
     objective = run.inferred.get("objective")
     summed = isinstance(objective, dict) and objective.get("reduction") == "sum"
     if loss is None or classes is None or summed or "sum" in (run.config.get("reduction"), _of_a_log(run)):
@@ -224,5 +225,5 @@ def _guess(run: Signals, limit: LimitTable, loss: Points | None, classes: int | 
         return None, ""
     entropy = run.maybe("targets/entropy")
     if entropy is not None and 0 < float(entropy.values[-1]) <= math.log(classes):
-        return float(entropy.values[-1]), f"guessing by class frequency costs {shown(entropy.values[-1])}"
-    return math.log(classes), f"guessing among {classes} classes costs {shown(math.log(classes))}"
+        return float(entropy.values[-1]), f"a guess by class frequency has a loss of {shown(entropy.values[-1])}"
+    return math.log(classes), f"a guess among {classes} classes has a loss of {shown(math.log(classes))}"

@@ -1,4 +1,4 @@
-"""The loss on examples that training sees for the first time: a held-out curve of the training data themselves."""
+"""The loss on training examples at first sight: a held-out curve from the training data itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from steadyrun.signals.batches import thinned_by
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.run_signals import Points, Signals
 
-_MOSTLY_NEW = 0.8  # of a batch's examples: the rest are duplicates that any data set has
-_SAMPLED = 200  # examples of a thinned sample that are judged together, so that chance moves them by 7%
-_FEWEST_LOSSES, _MOST_LOSSES, _QUARTER = 5, 50, 4  # that make a level: the last quarter, within these
+_MOSTLY_NEW = 0.8  # of a batch's examples: the rest are duplicates, which any data set has
+_SAMPLED = 200  # examples of a thinned sample that are judged together: chance moves them by 7%
+_FEWEST_LOSSES, _MOST_LOSSES, _QUARTER = 5, 50, 4  # of a level: the last quarter, within these bounds
 
 
 @dataclass(frozen=True)
 class Sight:
-    """At one validation: the level of the losses at first sight before it, that level's error, and validation."""
+    """At one validation: the level of the first-sight losses before it, its standard error, and the validation loss."""
 
     step: int
     level: float
@@ -25,12 +25,12 @@ class Sight:
     val: float
 
     def excess(self, untrained: float) -> float:
-        """How much of the fall at first sight validation lacks: 0 if it follows, 1 if it has not fallen at all."""
+        """The fraction of the fall at first sight that validation lacks: 0 if it follows, 1 if it did not fall."""
         return (self.val - self.level) / (untrained - self.level)
 
 
 def first_sight(run: Signals) -> Points | None:
-    """The losses of the steps whose examples were never trained on before; None where that is not recorded."""
+    """The losses of steps whose examples are new to training; None if that is not recorded."""
     if "first sight" not in run.memo:
         run.memo["first sight"] = _first_sight(run)
     known: Points | None = run.memo["first sight"]
@@ -46,15 +46,15 @@ def _first_sight(run: Signals) -> Points | None:
     kept = np.flatnonzero(hashes % modulus == 0)
     order = kept[np.argsort(steps[kept], kind="stable")]
     _, first = np.unique(hashes[order], return_index=True)
-    places = np.searchsorted(examples.steps, steps[order[first]])
-    counts = np.bincount(places[places < len(examples)], minlength=len(examples))
+    indices = np.searchsorted(examples.steps, steps[order[first]])
+    counts = np.bincount(indices[indices < len(examples)], minlength=len(examples))
     new: Floats = modulus * counts.astype(np.float64)
     fresh = examples.steps[_share(new, examples.values, modulus) >= _MOSTLY_NEW]
     return loss.where(np.isin(loss.steps, fresh))
 
 
 def _share(new: Floats, examples: Floats, modulus: int) -> Floats:
-    """The fraction of new examples in each step; of a thinned sample, in each stretch that holds enough of them."""
+    """The fraction of new examples in each step; for a thinned sample, in each group of steps with enough of them."""
     per_step = max(1.0, float(np.median(examples))) / modulus
     size = 1 if modulus == 1 else max(1, int(np.ceil(_SAMPLED / per_step)))
     stretch = np.arange(len(examples)) // size
@@ -63,7 +63,7 @@ def _share(new: Floats, examples: Floats, modulus: int) -> Floats:
 
 
 def sights(run: Signals) -> list[Sight]:
-    """First sight beside validation, at each validation up to the first one after the last new example."""
+    """First-sight loss and validation at each validation, up to the first after the last new example."""
     losses, val = first_sight(run), run.maybe("val_loss")
     if losses is None or val is None or not len(losses):
         return []
@@ -77,7 +77,7 @@ def sights(run: Signals) -> list[Sight]:
 
 
 def level_before(losses: Points, step: float) -> tuple[float, float] | None:
-    """The mean of the last losses up to a step, and its error; None if there are too few."""
+    """The mean of the last losses up to a step, and its standard error; None if there are too few."""
     there = int(np.searchsorted(losses.steps, step, side="right"))
     count = min(max(there // _QUARTER, _FEWEST_LOSSES), _MOST_LOSSES)
     if there < count:

@@ -1,4 +1,4 @@
-"""Predictions against their targets in the sampled steps, beside a guess that ignores the inputs."""
+"""Predictions compared with targets in the sampled steps, beside a guess that ignores the inputs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from steadyrun.signals.run_signals import Signals
 
 
 def whole_loss(run: Signals, close: float, exact: float) -> str | None:
-    """The comparison with targets that is all of the loss, by its value in the sampled steps; None if none is.
+    """The series `fit/*` that equals the loss in the sampled steps; None if none does.
 
-    `close` is a fraction of the loss, `exact` what may differ by rounding.
+    `close` is the allowed fraction of the loss, `exact` the allowance for rounding.
     """
     loss = run.points("loss")
     for name in run.matching("fit/*"):
@@ -21,7 +21,7 @@ def whole_loss(run: Signals, close: float, exact: float) -> str | None:
         given = loss.values[np.isin(loss.steps, fit.steps)]
         if not len(given):
             continue
-        large = given >= np.median(given)  # where the loss has gone to nothing, everything is close to it
+        large = given >= np.median(given)  # anything is close to a loss near zero
         near = np.abs(fit.values[there] - given) <= close * np.abs(given) + exact
         if np.mean(near[large]) > 1 / 2:
             return name
@@ -29,9 +29,9 @@ def whole_loss(run: Signals, close: float, exact: float) -> str | None:
 
 
 def guess_and_ratio(run: Signals, name: str, last: int) -> tuple[float, float] | None:
-    """What a guess costs on average, and the error of the last predictions against it; None for too few samples.
+    """The mean error of a guess, and the ratio of the last predictions' error to it; None for too few samples.
 
-    The first samples know few targets and are left out.
+    The first samples know few targets and are omitted.
     """
     fit, guess = run.points(name), run.maybe(name.replace("fit/", "fit_guess/"))
     if guess is None or len(fit) < 2 * last or len(guess) != len(fit):

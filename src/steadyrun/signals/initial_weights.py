@@ -1,4 +1,4 @@
-"""The weights as training found them: the statistics of each parameter at the start, and what part it plays."""
+"""The initial weights: statistics and role of each parameter at the start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Weight:
 
     @property
     def of_a_layer(self) -> bool:
-        """Whether it belongs to a layer as one knows them; what other modules do with theirs is not known."""
+        """Whether the module is a known layer type; how other modules use their weights is unknown."""
         return any(kind in self.kind.lower() for kind in _LAYERS)
 
     @property
@@ -48,16 +48,16 @@ class Weight:
 
     @property
     def constant(self) -> bool:
-        """Whether all its values are the same: the units that it feeds do not differ."""
+        """Whether all its values are equal: then the units it feeds do not differ."""
         return self.low == self.high and self.size > 1
 
     @property
     def too_wide(self) -> float:
-        """Deviation over that of Kaiming's rule, sqrt(2 / fan-in), the widest of the usual ones."""
+        """σ relative to Kaiming's rule, sqrt(2 / fan-in), the widest in common use."""
         return self.std / math.sqrt(2 / self.fan_in) if self.fan_in else 0.0
 
     def off_centre(self, errors: float) -> float:
-        """Distance of the mean from zero beyond what chance explains."""
+        """The distance of the mean from zero beyond chance."""
         return max(0.0, abs(self.mean) - errors * self.std / math.sqrt(max(1, self.size)))
 
 

@@ -1,4 +1,4 @@
-"""What a run declares, or lets one infer, that several questions ask about."""
+"""Declared and inferred facts that several questions need."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 
-# What several audits need to know.
+# Facts for several audits.
 
 
 HOW = "call run.watch(model, optimizer) before the first forward pass of an eager model"
 
 
 def objective(run: Signals) -> Mapping[str, Any]:
-    """What the graph of the loss showed; an error where none was read."""
+    """Facts from the graph of the loss; `MissingSignal` if it was not recorded."""
     facts = run.inferred.get("objective")
     if not isinstance(facts, dict):
-        raise MissingSignal("objective", "the graph of the loss was not read", HOW)
+        raise MissingSignal("objective", "the graph of the loss was not recorded", HOW)
     return facts
 
 
 def reach(run: Signals) -> Mapping[str, Any]:
-    """Whom the gradient reached; an error where a part of the graph is compiled."""
+    """Which parameters the gradient reached; `MissingSignal` if a part of the graph is compiled."""
     facts = objective(run)
     if "trained" not in facts:
-        raise MissingSignal("objective", "a part of the graph is compiled: whom the gradient reaches is not known", HOW)
+        why = "a part of the graph is compiled, so the parameters that the gradient reaches are not known"
+        raise MissingSignal("objective", why, HOW)
     return facts
 
 
@@ -43,7 +44,7 @@ def count(facts: Mapping[str, Any], key: str) -> int:
 
 
 def sampled(run: Signals, name: str, why: str = "") -> Points:
-    """A series of the sampled steps; an error with how to record it."""
+    """A series of the sampled steps; `MissingSignal` with the way to record it."""
     points = run.maybe(name)
     if points is None:
         raise MissingSignal(name, why or f"{name} was not recorded", HOW)
@@ -51,14 +52,14 @@ def sampled(run: Signals, name: str, why: str = "") -> Points:
 
 
 def of_targets(run: Signals, name: str, why: str) -> Points:
-    """A series about the targets; the question does not arise where the loss was read and has none such."""
+    """A series about the targets; `NotApplicable` if the graph of the loss has no such targets."""
     if run.maybe(name) is None and isinstance(run.inferred.get("objective"), dict):
         raise NotApplicable(why)
-    return sampled(run, name, "the graph of the loss was not read")
+    return sampled(run, name, "the graph of the loss was not recorded")
 
 
 def in_a_row(bad: Any, wanted: float) -> int | None:
-    """Where the first stretch of this many begins; None where there is none. What was once so stays found."""
+    """The index at which the first series of this many true values begins; None if there is none."""
     length = 0
     for index, wrong in enumerate(np.asarray(bad, dtype=bool).tolist()):
         length = length + 1 if wrong else 0
@@ -68,56 +69,56 @@ def in_a_row(bad: Any, wanted: float) -> int | None:
 
 
 def shuffles(run: Signals, batches: int) -> str:
-    """Who says that the data is shuffled; "" where nobody does."""
+    """In words: what shows that the data is shuffled; "" if nothing does."""
     if run.config.get("shuffle") is True:
-        return "the run declares shuffle"
+        return "the config declares shuffle=True"
     for loader in run.listed("loaders"):
         if loader.get("shuffles") is True and number(loader.get("batches")) == batches:
             return f"the loader's {loader.get('sampler')} shuffles"
     return ""
 
 
-# What a run declares, or lets one infer, that several questions ask about.
+# Classes, start and reduction.
 
 
 def unknown_classes(run: Signals) -> tuple[str, str, str]:
-    """Why it is not known what the output chooses among: the name of what is missing, why, and what to do."""
+    """Why the number of classes is not known: the name of what is missing, the reason, and what to do."""
     name = next((name for name in ("vocab_size", "num_classes") if name in run.config), None)
     declared, width = run.declared(name) if name else None, number(run.inferred.get("output_width"))
     if name and declared is not None and width is not None:
         why = f"{name} {declared:g} is declared, but the model's output has {width:g} values"
-        return name, why, f"declare {name} as the loss has it"
+        return name, why, f"declare {name} as in the loss"
     if name:
-        return name, f"{name} is declared, but not as a number of at least 2", f"declare {name} as a number"
-    why = "neither vocab_size nor num_classes is declared, and "
+        return name, f"the declared {name} is not a number of at least 2", f"declare {name} as a number"
+    why = "neither vocab_size nor num_classes is declared"
     if width is None:
-        return "vocab_size", f"{why}none could be inferred", ""
-    return "vocab_size", f"{why}the first loss does not show whether it chooses among the output's {width:g} values", ""
+        return "vocab_size", f"{why} or could be inferred", ""
+    return "vocab_size", f"{why}, and the first loss does not show whether the {width:g} outputs are classes", ""
 
 
 def untrained_start(run: Signals) -> None:
-    """Raise where the run does not start from random weights."""
+    """Raise `NotApplicable` if the run does not start from random weights."""
     init = run.config.get("init")
     if isinstance(init, str) and init.lower() != "random":
-        raise NotApplicable(f"the run declares init {init!r}: it does not start from random weights")
+        raise NotApplicable(f"the config declares init={init!r}, so the run does not start from random weights")
     if run.events("resume") and (loss := run.maybe("loss")) is not None and loss.steps[0] > 0:
-        raise NotApplicable(f"the record begins with a resumed run at step {loss.step_at(0)}")
+        raise NotApplicable(f"the record begins with a resume at step {loss.step_at(0)}")
 
 
 def summed_loss(run: Signals) -> None:
-    """Raise where the declared loss is a sum, whose size depends on the batch."""
+    """Raise `NotApplicable` if the declared loss is a sum: its size depends on the batch."""
     if run.config.get("reduction") == "sum":
-        raise NotApplicable("the run declares reduction 'sum': the size of its loss depends on the batch")
+        raise NotApplicable("the config declares reduction='sum', so the size of the loss depends on the batch")
 
 
-# What is known of a run's number formats and of its loss scaler.
+# Number formats and the loss scaler.
 
 
 _NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
 def regime(run: Signals) -> str:
-    """The declared dtype, or else the parameters'; fp16 where a loss scale is recorded and nothing is declared."""
+    """The declared dtype, or that of the parameters; fp16 if only a loss scale is recorded."""
     declared = run.config.get("dtype")
     if isinstance(declared, str) and declared:
         return _NAMES.get(declared.lower().removeprefix("torch."), declared.lower())
@@ -128,7 +129,7 @@ def regime(run: Signals) -> str:
 
 
 def longest_run(flags: np.ndarray) -> tuple[int, int]:
-    """The longest stretch of true values: its length and where it begins."""
+    """The longest series of true values: its length and its first index."""
     if not np.any(flags):
         return 0, 0
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))

@@ -1,4 +1,4 @@
-"""The recorded learning rates and what they are held against: what the questions of C2 and S2 look at."""
+"""The recorded learning rates and the curves they are compared with, for the questions of C2 and S2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TEN = 10.0
 
 @dataclass(frozen=True)
 class RecordedRates:
-    """The recorded rates, and what they are held against.
+    """The recorded rates, and the curves they are compared with.
 
-    After a rollback the scheduler goes on from an earlier step, so the rates are counted along the path that was taken.
+    After a rollback the scheduler continues from an earlier step, so steps are counted along the path of training.
     """
 
     run: Signals
@@ -43,7 +43,7 @@ class RecordedRates:
 
     @property
     def counts(self) -> Floats | None:
-        """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
+        """How often the scheduler had been stepped before each recorded rate was used; None if not known."""
         taken = self.run.maybe("scheduler_steps")
         if taken is None or len(taken) < 2:
             return None
@@ -53,27 +53,27 @@ class RecordedRates:
 
     @property
     def planned(self) -> Curve | None:
-        """The scheduler's dry run by the steps of the run; None where it is not known when the scheduler was stepped.
+        """The scheduler's dry run over the steps of the run; None if the scheduler's steps are not known.
 
-        Not a number at steps of which the dry run says nothing.
+        NaN at steps that the dry run does not cover.
         """
         expected = self.run.inferred.get("expected_lr")
         if self.dry is None or not isinstance(expected, dict):
             return None
         taken = self.run.maybe("scheduler_steps")
-        if taken is None:  # of the kinds that torch does not step, the curve is one of optimizer steps
+        if taken is None:  # schedules that torch does not step are curves over optimizer steps
             return None if "begun" in expected else self.dry
         begun = number(expected["begun"]) if "begun" in expected else self._begun_with_the_record(taken)
         return None if begun is None else self._by_counts(taken, begun, number(expected.get("steps")))
 
     def _begun_with_the_record(self, taken: Points) -> float | None:
-        """Where the dry run does not say: the count before the first step, unless there was more than one beginning."""
+        """The count before the first step, if the dry run does not give it; None after a resume."""
         if self.run.events("resume") or len(taken) < 2:
             return None
         return float(2 * taken.values[0] - taken.values[1])
 
     def _by_counts(self, taken: Points, begun: float, length: float | None) -> Curve:
-        """The count is that when `run.step` was called: the scheduler was stepped just before it, or just after."""
+        """The curve by counts at `run.step`, just before or just after which the scheduler was stepped."""
         before = np.concatenate([[min(begun, taken.values[0])], taken.values[:-1]])
 
         def curve(counts: Floats, at: Floats) -> Floats:
@@ -89,10 +89,10 @@ class RecordedRates:
 
 
 def rates_of(run: Signals, limit: LimitTable) -> dict[str, Points]:
-    """The learning rates by param group; an error if the record has too few of their digits."""
+    """The learning rates by param group; `MissingSignal` if the record rounds them too much."""
     groups = run.family("lr/*")
     if not any(np.any(points.values) for points in groups.values()) and learns(run, limit):
-        why = "the recorded learning rate is 0 and the loss falls: it is rounded, or not the one in use"
+        why = "the recorded learning rate is 0 although the loss falls: it is rounded, or another rate is in use"
         raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
     if _printed(run, int(limit["digits"])) and all(_one_digit(points, limit["distinct"]) for points in groups.values()):
         why = "the learning rate is printed with too few digits"
@@ -101,11 +101,11 @@ def rates_of(run: Signals, limit: LimitTable) -> dict[str, Points]:
 
 
 def look(run: Signals, limit: LimitTable) -> RecordedRates:
-    """The rates of the param group that the declared peak is about, and what they were meant to be."""
+    """The rates of the param group that the declared peak belongs to, and the declared schedule."""
     groups = rates_of(run, limit)
     peak = run.declared("lr_max")
-    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak, and not one
-    # that is held at 0 beside others that learn.
+    # Param groups may have their own rates: the group closest to the declared peak counts, without groups fixed at 0
+    # beside others that learn.
     moving = [group for group, points in groups.items() if np.any(points.values)] or list(groups)
     name = min(moving, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
     dry = dry_run(run.inferred, name)
@@ -113,42 +113,42 @@ def look(run: Signals, limit: LimitTable) -> RecordedRates:
     plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
     peaks, off = [float(np.max(points.values)) for points in groups.values()], limit["groups"]
     if plan is not None and min(peaks) < (1 - off) * plan.peak < (1 + off) * plan.peak < max(peaks):
-        # Rates on both sides of the declared one: it is the base of which each group has its share.
+        # Rates on both sides of the declared peak: each group uses a multiple of it.
         mine = groups[name].values
         share = float(np.max(mine)) / plan.peak
         below = float(np.min(mine)) < (1 - off) * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name], limit["accumulated"]))
-    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["beyond"]) * float(total or 0)
+    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["longer"]) * float(total or 0)
     if beyond and not run.has("optimizer_steps"):
-        plan = None  # the record may count other steps than those that were declared: micro-batches, samples
-    # The run keeps this in its memo: a strong reference back would keep its files open until the next collection.
+        plan = None  # the record may count other steps than the declared ones: micro-batches, samples
+    # The run keeps this in its memo: a strong reference back would keep its files open until garbage collection.
     return RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
 
 
 def _printed(run: Signals, digits: int) -> bool:
-    """Whether the losses of a record have so few digits that they were printed; without losses that may be so."""
+    """Whether the losses have so few digits that they were printed; without losses this is assumed."""
     loss = run.maybe("loss")
     return loss is None or all(float(f"{value:.{digits - 1}e}") == value for value in loss.values[:_POINTS])
 
 
 def _one_digit(rates: Points, distinct: float) -> bool:
-    """Whether several rates have one digit each: then the stairs of the curve may be those of the print."""
+    """Whether all rates have a single digit: then steps in the curve may come from rounding."""
     values = np.unique(rates.values[rates.values > 0])
     digits = values / _TEN ** np.floor(np.log10(values))
     return len(values) >= distinct and bool(np.all(np.abs(digits - np.rint(digits)) < _ROUNDING))
 
 
 def _lowest(dry: Curve, total: float) -> float:
-    """Where the scheduler goes after its peak; one that counts epochs comes down many times in as many steps."""
+    """The lowest rate of the scheduler after its peak; a scheduler that counts epochs gets there many times."""
     curve = dry(np.linspace(0, total, _POINTS))
     return float(np.min(curve[int(np.argmax(curve)) :]))
 
 
 def _by_optimizer_steps(run: Signals, rates: Points, fewer: float) -> Points:
-    """The rates by optimizer steps, where `run.step` was not called once for each."""
+    """The rates by optimizer steps, if `run.step` was not called once for each."""
     taken = run.maybe("optimizer_steps")
-    scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
+    scaled = run.has("loss_scale")  # steps that a loss scaler skips also count
     if taken is None or scaled or not 0 < float(np.sum(taken.values)) < fewer * len(taken):
         return rates
     counted = np.cumsum(taken.values) - 1 + taken.steps[0]

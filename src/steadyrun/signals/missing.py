@@ -1,4 +1,4 @@
-"""What was not recorded, and how to record it."""
+"""Missing signals, and how to record them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "dead_heads/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "future_attention/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "class_loss/*": "give run.step(loss, class_losses={…}) the loss of each class",
-    "causal": 'declare config={"causal": True} to steadyrun.record where no position may see a later one',
-    "baseline_loss": 'declare config={"baseline_loss": …}, the loss of a simple model such as an n-gram',
+    "causal": 'declare config={"causal": True} if no position may see a later one',
+    "baseline_loss": 'declare config={"baseline_loss": …}, the loss of a simple model such as an n-gram model',
     "initial_weights": "call run.watch(model, optimizer) before training",
     "param_groups": "call run.watch(model, optimizer) before training",
     "moment1_norm/*": "call run.watch(model, optimizer) with an optimizer that keeps moments",
@@ -34,21 +34,21 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "example_hash/train": "give run.step(loss, batch=…) the batches",
     "example_hash/val": "give run.val(loss, batches=…) the validation batches",
     "backward_loss": "call run.watch(model, optimizer) before training",
-    "vocab_size": 'declare config={"vocab_size": …} (or num_classes) to steadyrun.record',
-    "episodic_return": "log how well it does: run.log(episodic_return=…), accuracy=… or score=…",
+    "vocab_size": 'declare config={"vocab_size": …} (or num_classes)',
+    "episodic_return": "log a measure of success: run.log(episodic_return=…), accuracy=… or score=…",
     "fit/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
-    "no_decay": 'declare config={"no_decay": ["bias", "norm"]}, the parts of names that weight decay leaves out',
-    "tied": 'declare config={"tied": True} where embedding and head are to be one tensor',
+    "no_decay": 'declare config={"no_decay": ["bias", "norm"]}, parts of the names without weight decay',
+    "tied": 'declare config={"tied": True} if embedding and output layer share one tensor',
     "clip": 'declare config={"clip": …}, the norm that gradients are clipped to',
-    "accumulation": 'declare config={"accumulation": …}, the number of micro-batches of a step',
-    "dtype": 'declare config={"dtype": "bf16"} (fp16, fp32)',
-    "lr_max": 'declare config={"lr_max": …} to steadyrun.record',
-    "warmup_steps": 'declare config={"warmup_steps": …} to steadyrun.record',
+    "accumulation": 'declare config={"accumulation": …}, the number of micro-batches per step',
+    "dtype": 'declare config={"dtype": "bf16"} (or fp16, fp32)',
+    "lr_max": 'declare config={"lr_max": …}',
+    "warmup_steps": 'declare config={"warmup_steps": …}',
 }
 
 
-class MissingSignal(Exception):  # noqa: N818  an answer in the making, not an error
-    """A question needs something that was not recorded, or not enough of it."""
+class MissingSignal(Exception):  # noqa: N818  it becomes an answer, not an error
+    """A question needs something that was not recorded, or too little of it."""
 
     def __init__(self, name: str, why: str = "", how: str = "") -> None:
         super().__init__(why or f"{name} was not recorded")
@@ -56,10 +56,10 @@ class MissingSignal(Exception):  # noqa: N818  an answer in the making, not an e
         self.how = how or HOW_TO_RECORD.get(name, f"record {name} with run.log")
 
 
-class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
-    """The question does not arise in this run; the message says why.
+class NotApplicable(Exception):  # noqa: N818  it becomes an answer, not an error
+    """The question does not apply to this run; the message gives the reason.
 
-    `missing` names what the run would have to record or declare for it to arise; empty where it cannot arise.
+    `missing` names what the run would have to record or declare for it to apply; empty if it cannot apply.
     """
 
     def __init__(self, why: str, *missing: str) -> None:
@@ -67,9 +67,9 @@ class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an e
         self.missing = missing
 
 
-# How to record what a question lacks, for this run: never what was done already, nor what only a program could do.
+# How to record what a question lacks in this run: never what was already done, nor what a log cannot do.
 WAIT, LONGER = "let it run on", "train for longer"
-NOT_IN_A_LOG = "a log never has this: record the next run with steadyrun"
+NOT_IN_A_LOG = "a log never contains this: record the next run with steadyrun"
 _LET_LOG = "let the program also log "
 _NAME_IT = "name the loss with --map loss=NAME"
 _LIKE_A_LOSS = re.compile(r"loss|err|mse|mae|nll|cost|perplex|ppl", re.IGNORECASE)
@@ -95,9 +95,9 @@ _OF_VALIDATION = {"val_loss", "example_hash/val"}
 
 
 def hint(run: Signals, missing: MissingSignal) -> str:
-    """What to do about what is missing."""
+    """What to do to get the missing signal."""
     how = missing.how
-    begins = run.running and set(run.names) <= _OF_VALIDATION  # nothing of the loop is on disk yet
+    begins = run.running and set(run.names) <= _OF_VALIDATION  # no series of the loop is on disk yet
     if how in (WAIT, LONGER) or begins:
         return WAIT if run.running else LONGER
     if run.imported:
@@ -122,32 +122,32 @@ def _of_a_log(run: Signals, missing: MissingSignal) -> str:
         return missing.how
     others = [name for name in run.own if not _TIMES.search(name)]
     if missing.name == "loss" and others and not run.has("loss"):
-        return f"{_NAME_IT}, or a reward, accuracy or other score with --map score=NAME: {_candidates(others)}"
+        return f"{_NAME_IT}, or a reward, accuracy or another score with --map score=NAME: {_candidates(others)}"
     if missing.name in _LOGGED:
         return f"{_LET_LOG}{_LOGGED[missing.name]}"
     return NOT_IN_A_LOG
 
 
 def _candidates(names: list[str]) -> str:
-    """The series that may be the loss: those whose names are like one, else all."""
+    """The series that may be the loss: those with a similar name, otherwise all."""
     like = [name for name in names if _LIKE_A_LOSS.search(name)] or names
     more = f" and {len(like) - _SHOWN} more" if len(like) > _SHOWN else ""
     return f"the log has {', '.join(like[:_SHOWN])}{more}"
 
 
 def absent_from_log(how: str) -> bool:
-    """Whether a hint says that the log does not have what a question needs."""
+    """Whether a hint means that the log lacks what a question needs."""
     return how == NOT_IN_A_LOG or how.startswith((_LET_LOG, _NAME_IT))
 
 
 def unnamed_in_log(how: str) -> bool:
-    """Whether a hint says that the log may have the loss, under a name that is not known."""
+    """Whether a hint means that the log may have the loss under an unknown name."""
     return how.startswith(_NAME_IT)
 
 
 def _there_already(run: Signals, name: str) -> str:
     if run.first_nonfinite is not None:
-        return f"look at the non-finite values first: {name} has none that can be used before them"
+        return f"fix the non-finite values first: {name} has no usable value before them"
     return LONGER if not run.running else WAIT
 
 
@@ -168,28 +168,28 @@ def _gave_batches(run: Signals) -> bool:
 
 
 def _why(run: Signals, probes: tuple[str, ...]) -> str:
-    """What a probe said about itself when it could not record something."""
+    """The reason that a probe gave for not recording something."""
     reports = (event.fields for kind in ("not-recorded", "probe-failed") for event in run.events(kind))
     return next((str(report.get("why")) for report in reports if report.get("probe") in probes), "")
 
 
 def _not_seen(run: Signals, missing: MissingSignal) -> str:
-    """Of a run that was watched: why that was not enough."""
+    """Why a signal is missing although the run was watched."""
     if "moment" in missing.name:
-        return "use an optimizer that keeps moments, such as Adam: the watched one has none that are known"
+        return "use an optimizer that keeps moments, such as Adam: the watched optimizer has none that steadyrun knows"
     if why := _why(run, _PROBES.get(missing.name, _SHARDED)):
         return f"it could not be recorded: {why}"
     if log_call := re.search(r"run\.log\(.*?\)", missing.how):
-        return f"log it with {log_call[0]}: it was not seen in the watched model and optimizer"
+        return f"log it with {log_call[0]}: the watched model and optimizer did not show it"
     return (
-        f"the run is watched, but {missing.name} was not seen: the watched model and optimizer do not give it, or a "
+        f"the run is watched, but {missing.name} did not appear: the watched model and optimizer do not have it, or a "
         "compiled part hides it"
     )
 
 
 def _not_validated_so(run: Signals, missing: MissingSignal) -> str:
     if missing.name == "validation passes":
-        return "let the watched model itself make the validation passes, right before run.val"
+        return "run the validation passes with the watched model itself, right before run.val"
     return f"validate more often, or {WAIT if run.running else LONGER}"
 
 
@@ -204,4 +204,4 @@ _ACTIONS: tuple[tuple[str, Callable[[Signals], bool], _Instead], ...] = (
     ),
     (_BATCHES, _gave_batches, lambda run, _: _why(run, ("batch hash",)) or "give batches of tensors or arrays"),
 )
-"""What a hint asks for, whether the run shows that it was done, and what to say then."""
+"""What a hint asks for, whether the run already did it, and the hint to give then."""

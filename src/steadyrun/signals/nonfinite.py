@@ -1,4 +1,4 @@
-"""Which non-finite numbers of a run are an accident, and which are ordinary life."""
+"""Which non-finite values of a run do harm, and which are ordinary."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from steadyrun.records import Series
 
 Steps = npt.NDArray[np.int64]
 
-_IN_A_ROW = 3  # gradients at the end of a record that are not finite: fewer may be steps that a scaler skipped
+_IN_A_ROW = 3  # non-finite gradients at the end of a record: fewer may be steps that a scaler skipped
 
 
 def unskipped(bad: Steps, skipped: Series) -> Steps:
-    """Of the steps with a non-finite value those at which the optimizer stepped all the same."""
+    """The steps with a non-finite value that the loss scaler did not skip."""
     return bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
 
 
 def lasting(series: Series, seams: Sequence[int]) -> Steps:
-    """The steps of a series that are not finite and are followed by none that is, before the next seam or the end.
+    """The non-finite steps of a series without a finite value before the next seam or the end.
 
-    A seam is where training went back to a checkpoint: finite values after it say nothing of those before.
+    A seam is a return to a checkpoint: finite values after it do not excuse those before.
     """
     parts = np.split(np.arange(len(series)), np.unique(np.searchsorted(series.steps, seams)))
     steps: Steps = series.steps[np.concatenate([_tail(part, np.isfinite(series.values[part])) for part in parts])]
@@ -35,11 +35,11 @@ def _tail(part: Steps, finite: npt.NDArray[np.bool_]) -> Steps:
 
 
 def applied(norms: Series, loss: Series | None, every_step: bool) -> Steps:
-    """Where nobody recorded which steps were skipped: non-finite gradients that were applied, or that never end.
+    """Non-finite gradients that were applied, or that never end, if skipped steps are not recorded.
 
-    An update with such a gradient destroys the weights, and every loss after it. Where the loss goes on, a loss scaler
-    has skipped the step, as it does in fp16 again and again. Where not every step is logged, a point may be a mean, and
-    one such gradient makes it infinite: that they never end tells nothing then.
+    An update with such a gradient destroys the weights and every later loss. If the loss stays finite, a loss scaler
+    skipped the step, which is ordinary in fp16. If not every step is logged, a point may be a mean, which a single such
+    gradient makes infinite: then an endless series proves nothing.
     """
     wrong = ~np.isfinite(norms.values)
     bad, good = norms.steps[wrong], norms.steps[~wrong]
@@ -52,7 +52,7 @@ def applied(norms: Series, loss: Series | None, every_step: bool) -> Steps:
 
 
 def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
-    """After which of these steps the next loss is not finite."""
+    """Which of these steps are followed by a non-finite loss."""
     if loss is None or not len(loss):
         return np.zeros(len(bad), bool)
     index = np.searchsorted(loss.steps, bad, side="right")
@@ -61,7 +61,7 @@ def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
 
 
 def _hidden(loss: Series | None) -> Steps:
-    """The steps at the end of a record whose loss is exactly 0: beside a gradient that is not finite, a hidden NaN."""
+    """The last steps with a loss of exactly 0: beside a non-finite gradient this is a hidden NaN."""
     if loss is None:
         return np.array([], np.int64)
     alive = np.flatnonzero(loss.values != 0)

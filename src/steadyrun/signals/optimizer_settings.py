@@ -1,4 +1,4 @@
-"""What the optimizers were built with: the settings of their param groups."""
+"""The settings of the optimizers' param groups."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class GroupSettings:
 
     @property
     def decoupled(self) -> bool:
-        """Whether decay shrinks the weights themselves, and is not a part of the gradient."""
+        """Whether decay shrinks the weights directly instead of being added to the gradient."""
         named = self.settings.get("decoupled_weight_decay")
         return named if isinstance(named, bool) else self.kind in _DECOUPLED
 
     @property
     def rescales(self) -> bool:
-        """Whether the size of an update does not depend on that of the gradient, as in Adam."""
+        """Whether the size of an update does not depend on the size of the gradient, as in Adam."""
         return "eps" in self.settings or "betas" in self.settings
 
     @property
@@ -47,13 +47,13 @@ class GroupSettings:
 
     @property
     def memory(self) -> float:
-        """Over how many steps the optimizer averages gradients: 1 without momentum."""
+        """The number of steps over which the optimizer averages gradients: 1 without momentum."""
         momentum = self.betas[0] if self.betas else number(self.settings.get("momentum")) or 0.0
         return 1 / (1 - momentum) if momentum < 1 else math.inf
 
 
 def rescaled(run: Signals) -> bool:
-    """Whether the rate alone decides how far every weight moves, as in Adam; False if the optimizer is not known."""
+    """Whether only the learning rate sets how far weights move, as in Adam; False if the optimizer is not known."""
     try:
         return all(group.rescales for group in groups(run))
     except MissingSignal:
@@ -61,7 +61,7 @@ def rescaled(run: Signals) -> bool:
 
 
 def groups(run: Signals) -> list[GroupSettings]:
-    """The param groups; an error if no optimizer was watched."""
+    """The param groups; `MissingSignal` if no optimizer was watched."""
     listed = [
         GroupSettings(index, str(group.get("class")), settings)
         for index, group in enumerate(run.listed("param_groups"))
@@ -73,6 +73,6 @@ def groups(run: Signals) -> list[GroupSettings]:
 
 
 def maximizes(run: Signals) -> bool:
-    """Whether an optimizer is meant to raise what it differentiates."""
+    """Whether an optimizer maximizes (`maximize=True`)."""
     settings = [group.get("settings") for group in run.listed("param_groups")]
     return any(isinstance(setting, dict) and setting.get("maximize") is True for setting in settings)

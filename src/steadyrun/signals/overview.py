@@ -1,8 +1,8 @@
-"""What one sees of whole series: where they begin and end, how far they reach, how far apart they are."""
+"""Summaries of whole series: first and last values, extremes, and the spread of several series."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from steadyrun.signals.declared_schedule import number
 
 Steps = npt.NDArray[np.int64]
 
-_GAPS_FROM = 50  # points, before their spacing tells what a gap is
-_SAMPLED = 1001  # of these
+_GAPS_FROM = 50  # points: with fewer the spacing does not show gaps
+_SAMPLED = 1001  # spacings for the median
 _GAP = 20.0  # times the usual spacing
 
 
@@ -35,12 +35,12 @@ class Extent:
 
     @property
     def growth(self) -> float:
-        """The highest value over the first; NaN where the first is not positive."""
+        """The highest value over the first; NaN if the first is not positive."""
         return self.high / self.first if self.first > 0 else float("nan")
 
 
 def extent(series: Series) -> Extent | None:
-    """The extent of a series; None where it has no finite value."""
+    """The extent of a series; None if it has no finite value."""
     keep = np.isfinite(series.values)
     if not np.any(keep):
         return None
@@ -61,9 +61,10 @@ def extent(series: Series) -> Extent | None:
 
 
 def widest_start(weights: Iterable[Mapping[str, Any]]) -> float | None:
-    """The largest spectral norm that the usual rules of initialisation give to one of these matrices.
+    """The largest spectral norm that a usual initialisation gives any of these matrices.
 
-    A random m x n matrix of deviation s has one of about s (sqrt m + sqrt n); s is at most Kaiming's sqrt(2 / fan-in).
+    For a random m x n matrix with standard deviation s it is about s (sqrt m + sqrt n), with s at most Kaiming's
+    sqrt(2 / fan-in).
     """
     norms = []
     for weight in weights:
@@ -81,7 +82,7 @@ def smoothed(series: Series, span: int) -> Series:
 
 
 def gaps(steps: Steps) -> Steps:
-    """The last step before each gap: where a series that is recorded regularly leaves out many steps in a row."""
+    """The last step before each gap, in which a regularly recorded series omits many steps in a row."""
     if len(steps) < _GAPS_FROM:
         return steps[:0]
     apart = np.diff(steps)
@@ -90,7 +91,7 @@ def gaps(steps: Steps) -> Steps:
 
 
 class Spread:
-    """How far apart several series are at the steps that all of them have; fed one series at a time."""
+    """The spread of several series at their common steps; series are added one at a time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -99,7 +100,7 @@ class Spread:
         self.high: Floats = np.empty(0)
 
     def add(self, series: Series) -> None:
-        """Take one more series into account; only its finite values above zero can be compared."""
+        """Add a series; only finite values above zero are compared."""
         keep = np.isfinite(series.values) & (series.values > 0)
         steps, values = series.steps, series.values
         if not np.all(keep):
@@ -114,7 +115,7 @@ class Spread:
         self.low, self.high = np.minimum(self.low, values), np.maximum(self.high, values)
 
     def widest(self) -> tuple[int, float] | None:
-        """The step at which they are furthest apart, and the largest over the smallest there."""
+        """The step with the widest spread, and the ratio of largest to smallest value there."""
         if self.count < 2 or not len(self.steps):
             return None
         ratio = self.high / self.low
@@ -122,13 +123,13 @@ class Spread:
         return int(self.steps[index]), float(ratio[index])
 
     def within(self, times: float) -> tuple[Floats, Floats]:
-        """A corridor at every step that holds all series exactly where they are within `times` of each other."""
+        """A corridor at every step that contains all series if they are within `times` of each other."""
         middle = np.sqrt(self.low) * np.sqrt(self.high)
         return middle / np.sqrt(times), middle * np.sqrt(times)
 
 
 def summed(name: str, parts: Iterable[Series]) -> Series | None:
-    """The sum of several series at the steps that all of them have; None where there is no such step."""
+    """The sum of several series at their common steps; None if they have none."""
     total: Series | None = None
     for part in parts:
         total = part if total is None else _added(total, part)
@@ -143,6 +144,28 @@ def _added(first: Series, second: Series) -> Series:
 
 
 def share_not_positive(parts: Iterable[Floats]) -> float:
-    """The share of zeros and negative numbers among the finite values of several series."""
+    """The fraction of zeros and negative numbers among the finite values of several series."""
     values = np.concatenate([part[np.isfinite(part)] for part in parts] or [np.empty(0)])
     return float(np.mean(values <= 0)) if len(values) else 0.0
+
+
+@dataclass(frozen=True)
+class MeanOfRuns:
+    """The mean of several series and its standard deviation, over the steps that all of them cover."""
+
+    steps: npt.NDArray[np.int64]
+    mean: npt.NDArray[np.float64]
+    sigma: npt.NDArray[np.float64]
+
+
+def mean_and_sigma(series: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]) -> MeanOfRuns | None:
+    """Series of several runs as one, at the steps of the first; None if they share fewer than two steps."""
+    finite = [(steps[np.isfinite(values)], values[np.isfinite(values)]) for steps, values in series]
+    if not finite or any(len(steps) < 2 for steps, _ in finite):
+        return None
+    first, last = max(int(steps[0]) for steps, _ in finite), min(int(steps[-1]) for steps, _ in finite)
+    grid = finite[0][0][(finite[0][0] >= first) & (finite[0][0] <= last)]
+    if len(grid) < 2:
+        return None
+    values = np.stack([np.interp(grid, steps, at) for steps, at in finite])
+    return MeanOfRuns(grid, values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(grid)))

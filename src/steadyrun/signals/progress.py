@@ -1,4 +1,4 @@
-"""How far the loss has come: what several questions need to know before they call a run stuck."""
+"""Progress of the loss, for the questions that judge whether a run is stuck."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from steadyrun.signals.run_signals import LimitTable, Points, Signals
 SPAN = 50
 _FIRST = 10
 _QUARTER = 4
-_BLOCKS = 20  # equal stretches whose medians are compared; fewer if they would have a single point
-_SPREAD = 6  # points: a median is one of few itself, so that their spread about it is too small; neighbours show it
-_OF_MEDIAN = 1.2533  # from the error of a mean to a median's
+_BLOCKS = 20  # equal parts whose medians are compared; fewer if they would have a single point
+_SPREAD = 6  # points: with fewer, the spread about their own median is too small, and neighbours are used instead
+_OF_MEDIAN = 1.2533  # from the standard error of a mean to that of a median
 _TENTH = 10
 _EARLIEST = 3
-_EXPLODES = 2.0  # times: a mean of the first points so far above the first is an explosion, not noise
+_EXPLODES = 2.0  # times: if the mean of the first points is this far above the first, the loss exploded
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The smoothed loss and how much of its start is gone."""
+    """The smoothed loss and how far it fell."""
 
     loss: Points
     smooth: Floats
@@ -37,44 +37,44 @@ class Progress:
 
     @property
     def fallen(self) -> float:
-        """The share of the starting loss that is gone at the best smoothed point after the first quarter."""
+        """The fraction of the first loss by which the best smoothed loss after the first quarter is lower."""
         later = self.smooth[len(self.smooth) // _QUARTER :]
         return float((self.start - np.min(later)) / abs(self.start)) if self.start else 0.0
 
 
 @dataclass(frozen=True)
 class Levels:
-    """A loss in a few numbers: its true start, its best and its last level as medians of equal stretches."""
+    """A loss in a few numbers: its start, its best and its last level as medians of equal parts."""
 
     start: float
     best: float
     end: float
-    error: float  # how far such a median is off by chance
+    error: float  # the standard error of such a median
     best_step: int
     steps: float
     later: float  # the best level of the second half
     points: int
-    stretches: Floats  # the median of each stretch in their order; of a short record its values, for tests of a trend
+    stretches: Floats  # the median of each part, in order; the values themselves for a short record, for trend tests
     first_step: float
 
     @property
     def chance_of_climb(self) -> float:
-        """How likely levels without a trend rise as steadily as those since the lowest one."""
+        """The probability that levels without a trend rise as steadily as those since the lowest."""
         return chance_of_rise(self.stretches[int(np.argmin(self.stretches)) :])
 
     @property
     def chance_of_fall(self) -> float:
-        """How likely levels without a trend fall as steadily as these."""
+        """The probability that levels without a trend fall as steadily as these."""
         return chance_of_rise(-self.stretches)
 
     @property
     def fallen(self) -> float:
-        """The fraction of the start that is gone at the end."""
+        """The fraction of the first loss by which the end is lower."""
         return (self.start - self.end) / abs(self.start) if self.start else 0.0
 
     @property
     def lost(self) -> float:
-        """The fraction of the descent that is lost again; in logarithms where the loss is positive."""
+        """The fraction of the descent that is lost again; in logarithms if the loss is positive."""
         back, down = max(0.0, self.end - self.best), self.start - self.best
         if self.best > 0:
             back, down = math.log1p(back / self.best), math.log1p(max(down, 0.0) / self.best)
@@ -82,14 +82,14 @@ class Levels:
 
 
 def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Levels:
-    """The levels of a loss along the path that training took; an error if too few points are recorded.
+    """The levels of a loss along the path of training; `MissingSignal` if too few points are recorded.
 
-    Of what `rises` when all is well, such as a return, the highest level is the best.
+    If the series `rises` in a healthy run, as a return does, the highest level is the best.
     """
     points = path_of(run).along(run.points(name))
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
+        raise MissingSignal(name, f"only {len(points)} losses are recorded; {fewest:g} are needed", how)
     if ("levels", name, rises) in run.memo:
         known: Levels = run.memo["levels", name, rises]
         return known
@@ -112,7 +112,7 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
 
 
 def _error(values: Floats, tail: Floats, medians: Floats) -> float:
-    """How far the median of a stretch is off by chance."""
+    """The standard error of the median of a part."""
     size = tail.shape[1]
     if size < _SPREAD:
         return neighbour_noise(values) / math.sqrt(size)
@@ -120,18 +120,18 @@ def _error(values: Floats, tail: Floats, medians: Floats) -> float:
 
 
 def true_start(values: Floats) -> float:
-    """Where a loss begins: its first points (of few a quarter), or the first alone where the next ones explode."""
+    """The start of a loss: the mean of its first points (at most a quarter), or the first alone if the next explode."""
     first, quarter = float(values[0]), max(1, len(values) // _QUARTER)
     early = min(float(np.mean(values[: min(_EARLIEST, quarter)])), float(np.mean(values[: min(_FIRST, quarter)])))
     return first if 0 < _EXPLODES * first < early else early
 
 
 def progress(run: Signals, fewest: float) -> Progress:
-    """The run's progress; an error if fewer than `fewest` points are recorded."""
+    """The progress of the run; `MissingSignal` if fewer than `fewest` points are recorded."""
     loss = run.points("loss")
     if len(loss) < fewest:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {fewest:g} are needed", how)
+        raise MissingSignal("loss", f"only {len(loss)} losses are recorded; {fewest:g} are needed", how)
     if "progress" in run.memo:
         known: Progress = run.memo["progress"]
         return known
@@ -142,9 +142,9 @@ def progress(run: Signals, fewest: float) -> Progress:
 
 
 def surely(training: Progress, fewest: int) -> float:
-    """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative.
+    """The change of the loss from its first tenth to its second half, in standard errors; a fall is negative.
 
-    The first tenth has at least `fewest` points, of a short record its first half.
+    The first tenth has at least `fewest` points; in a short record it is the first half.
     """
     values = training.loss.values
     half = len(values) // 2
@@ -155,7 +155,7 @@ def surely(training: Progress, fewest: int) -> float:
 
 
 def learns(run: Signals, limit: LimitTable) -> bool:
-    """Whether the loss has certainly fallen: then there are gradients and a learning rate, whatever is recorded."""
+    """Whether the loss fell beyond chance: then gradients and learning rate are not 0, whatever is recorded."""
     loss = run.maybe("loss")
     if loss is None or len(loss) < limit["losses"]:
         return False

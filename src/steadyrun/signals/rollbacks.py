@@ -1,4 +1,4 @@
-"""Runs that went back to a checkpoint: the path that training took, of which some recorded steps are no part."""
+"""Runs that went back to a checkpoint: the path of training, without the abandoned steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from steadyrun.signals.run_signals import Points, Signals
 
 
 class Path:
-    """Steps are counted on after a rollback, while schedule and optimizer count from the checkpoint again.
+    """The path of training through rollbacks: recorded steps continue, schedule and optimizer go back.
 
-    A position is a step as these count it. Without rollbacks it is the step.
+    A position is a step as schedule and optimizer count it. Without rollbacks it equals the step.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._back: list[tuple[int, int]] = []  # the step after a rollback, and the one that it went back to
         for event in events:
-            if event.kind == "resume" and event.step is not None:  # what came later in the attempt before is replaced
+            if event.kind == "resume" and event.step is not None:  # later steps of the earlier attempt are replaced
                 self._back = [back for back in self._back if back[0] <= event.step]
             elif event.kind == "rollback" and event.step is not None and _is_step(event.fields.get("to_step")):
                 self._back.append((event.step, min(event.step, event.fields["to_step"])))
@@ -32,7 +32,7 @@ class Path:
         return steps - self._behind(steps)
 
     def along(self, points: Points) -> Points:
-        """The points that belong to the path, by position: those between a checkpoint and the rollback do not."""
+        """The points on the path by position, without those between a checkpoint and the rollback."""
         if not self._back:
             return points
         kept = np.ones(len(points), bool)

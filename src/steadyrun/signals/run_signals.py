@@ -1,4 +1,4 @@
-"""One run as the questions see it: clean series, declared intent, and what is missing and how to record it."""
+"""One run for the questions: clean series, declared intent, and missing signals with the way to record them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from steadyrun.store.series_catalogue import entry_for
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
 _EXACT = 2.0**53  # larger whole numbers are rounded
 _GAP = 20.0  # times the usual spacing: a wider one is a gap
-_SQUARABLE = 1e150  # squares of larger numbers are no numbers any more
+_SQUARABLE = 1e150  # squares of larger numbers overflow
 
 Axes = tuple[npt.NDArray[np.int64], Floats]
 """Steps and times."""
 
 
 class RunSource(Protocol):
-    """What signals need of a run; `steadyrun.open_run` gives one."""
+    """What signals need from a run; `steadyrun.open_run` returns such an object."""
 
     @property
     def manifest(self) -> dict[str, Any]: ...
@@ -42,7 +42,7 @@ class RunSource(Protocol):
 
 
 class LimitTable(Protocol):
-    """The limits of the question that asks, by name: a signal has none of its own."""
+    """The limits of the asking question by name: a signal has none of its own."""
 
     def __getitem__(self, name: str) -> float: ...
 
@@ -74,11 +74,11 @@ class Points:
 
     @cached_property
     def spacing(self) -> float:
-        """Steps between two points: 1 when every step was recorded."""
+        """Steps between two points: 1 if every step was recorded."""
         return float(np.median(np.diff(self.steps))) if len(self) > 1 else 1.0
 
     def longest_stretch(self) -> Points:
-        """The longest part without a gap of an excerpt, which leaves out more steps than it has; else all of it."""
+        """The longest part without a gap, if the series omits more steps than it has; otherwise all of it."""
         apart = np.diff(self.steps)
         wide = np.flatnonzero(apart > _GAP * self.spacing)
         if not len(wide) or float(np.sum(apart[wide])) <= float(np.sum(apart)) / 2:
@@ -89,19 +89,19 @@ class Points:
 
 
 class Signals:
-    """The series, events and declarations of one run, read when they are asked for."""
+    """The series, events and declarations of one run, read on demand."""
 
     def __init__(self, source: RunSource) -> None:
         self._source = source
         self._points: dict[str, Points] = {}
-        self.memo: dict[Any, Any] = {}  # what several questions compute alike
-        self._read: dict[str, Series] = {}  # read to find the end, not yet asked for
-        self._whole: dict[str, Axes] = {}  # series of which `points` has all, so that they need not be read again
+        self.memo: dict[Any, Any] = {}  # results that several questions share
+        self._read: dict[str, Series] = {}  # read to find the end, not yet requested
+        self._whole: dict[str, Axes] = {}  # series that `points` holds completely, so that they are not read again
         self._axes: list[Axes] = []
-        self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
+        self._steps: list[Floats] = []  # most series have the same steps: sharing them halves the memory
         self.manifest = source.manifest
         self.config: Mapping[str, Any] = _mapping(self.manifest.get("config"))
-        if self.step_unit != "step":  # what is declared in steps says nothing about epochs
+        if self.step_unit != "step":  # declarations in steps do not apply to epochs
             self.config = {name: value for name, value in self.config.items() if name not in _IN_STEPS}
         self.inferred: Mapping[str, Any] = _mapping(self.manifest.get("inferred"))
 
@@ -111,7 +111,7 @@ class Signals:
 
     @property
     def _validated(self) -> npt.NDArray[np.int64]:
-        """Steps with a validation: where a table has a row for it, NaN stands for the training loss."""
+        """Steps with a validation: in such a row of a table the training loss is NaN."""
         if not self.has("val_loss"):
             return np.array([], np.int64)
         val = self.raw("val_loss")
@@ -119,28 +119,28 @@ class Signals:
 
     @cached_property
     def imported(self) -> bool:
-        """Whether the record was made of a log, which tells nothing of the model."""
+        """Whether the record was made from a log, which has no information about the model."""
         return bool(self.about("imported"))
 
     @cached_property
     def step_unit(self) -> str:
-        """What the steps of the record count: "epoch" or "point" in a log that had no steps, else "step"."""
+        """The unit of the steps: "epoch" or "point" in a log without steps, otherwise "step"."""
         return str(self.about("imported").get("step_unit", "step"))
 
     def counted(self, points: Points) -> str:
-        """What the points of a series are: steps where each was recorded, otherwise logged points (or epochs)."""
+        """The word for the points of a series: steps if each was recorded, otherwise logged points or epochs."""
         if self.step_unit == "epoch":
             return "epochs"
         return "steps" if self.every_step(points) else "logged points"
 
     def every_step(self, points: Points | Series) -> bool:
-        """Whether each point of a series is one step, not one of several or their mean."""
+        """Whether each point of a series is a single step, not one of several or their mean."""
         return self.step_unit == "step" and (len(points) < 2 or float(np.median(np.diff(points.steps))) <= 1)
 
     def stretch(self, points: Points, steps: float, fewest: int) -> int:
-        """How many points of a series cover so many steps: as many where each was recorded, fewer in a sparse log.
+        """How many points of a series cover this many steps: as many if each was recorded, fewer in a sparse log.
 
-        Never fewer than a statistic needs; a log that counts epochs has no more than these.
+        At least `fewest`, which the statistic needs; for a log that counts epochs exactly these.
         """
         if self.step_unit != "step":
             return min(int(steps), fewest)
@@ -154,25 +154,25 @@ class Signals:
 
     @cached_property
     def running(self) -> bool:
-        """Whether more may come: what is too early to tell may be told later."""
+        """Whether more data may come."""
         return self._source.state in {"running", "unknown"}
 
     @cached_property
     def unfinished(self) -> bool:
-        """Whether the run has not come to its own end: running, stopped, crashed or killed."""
+        """Whether the run did not finish: it is running, stopped, crashed or was killed."""
         return self._source.state != "finished"
 
     @property
     def excerpt(self) -> str:
-        """Which steps are judged of a loss that is an excerpt, in words; empty if all are."""
+        """In words: the steps that are judged if the loss is an excerpt; empty if all are."""
         loss = self.maybe("loss")
         if loss is None or "excerpt" not in self.memo:
             return ""
-        return f" (the log is an excerpt: steps {loss.steps[0]:.0f} to {loss.steps[-1]:.0f} are judged)"
+        return f" (the log is an excerpt; steps {loss.steps[0]:.0f} to {loss.steps[-1]:.0f} are judged)"
 
     @property
     def whole_until(self) -> int | None:
-        """The last step of a loss that was read, is finite and recorded at every step; None where it is not so."""
+        """The last step of a loss that was read and is finite at every step; None otherwise."""
         loss = self._points.get("loss")
         if loss is None or len(loss) < 2 or "loss" not in self._whole or loss.spacing != 1:
             return None
@@ -187,11 +187,11 @@ class Signals:
 
     @cached_property
     def own(self) -> list[str]:
-        """The series that the user's program logged under names of its own."""
+        """The series that the user's program logged under its own names."""
         return [name for name in self.names if entry_for(name) is None]
 
     def lasting(self, name: str) -> npt.NDArray[np.int64]:
-        """The steps at which a series is not finite, and no finite value follows before a seam or the end."""
+        """The non-finite steps of a series without a finite value before the next seam or the end."""
         return lasting(self.raw(name), self._seams)
 
     def matching(self, pattern: str) -> list[str]:
@@ -206,15 +206,15 @@ class Signals:
         return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
     def about(self, key: str) -> Mapping[str, Any]:
-        """A part of the manifest, such as `model`; empty where there is none."""
+        """A part of the manifest, such as `model`; empty if there is none."""
         return _mapping(self.manifest.get(key))
 
     def declared(self, name: str) -> float | None:
-        """A number of the configuration; None where it is not declared, or not as a number."""
+        """A number from the config; None if it is not declared as a number."""
         return number(self.config.get(name))
 
     def raw(self, name: str) -> Series:
-        """A series as recorded, non-finite values included, in order of steps; of two at one step the later."""
+        """A series as recorded, with non-finite values, in order of steps; of two at one step the later."""
         if not self.has(name):
             raise MissingSignal(name)
         if name in self._whole:
@@ -223,9 +223,9 @@ class Signals:
         return self._read.pop(name, None) or _ordered(self._source.series(name))
 
     def points(self, name: str) -> Points:
-        """The finite points of a series before the run's first non-finite value; an error where there are none.
+        """The finite points of a series before the run's first non-finite value; `MissingSignal` if there are none.
 
-        Of a loss in an excerpt those of its longest stretch: nothing is known of what lies in a gap.
+        If the loss is an excerpt, those of its longest part without a gap.
         """
         if name not in self._points:
             self._points[name] = self._finite(name)
@@ -234,14 +234,14 @@ class Signals:
         return self._points[name]
 
     def distinct(self, name: str) -> Floats:
-        """The values of a series that has many at one step, such as the hashes of examples."""
+        """The values of a series with many values per step, such as the hashes of examples."""
         if not self.has(name):
             raise MissingSignal(name)
         values = self._source.series(name).values
         return values[np.isfinite(values) & (np.abs(values) < _EXACT)]
 
     def sampled_at(self, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Steps and values of such a series, its values as the whole numbers that they are."""
+        """Steps and values of such a series, the values as integers."""
         series = self._source.series(name)
         kept = np.isfinite(series.values) & (np.abs(series.values) < _EXACT)
         return series.steps[kept], series.values[kept].astype(np.int64)
@@ -251,17 +251,17 @@ class Signals:
         return int(np.sum(self._source.series(name).steps <= until)) if self.has(name) else 0
 
     def family(self, pattern: str) -> dict[str, Points]:
-        """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""
+        """All series of a pattern such as `activation/*`, by what the star matches; `MissingSignal` if none."""
         start = len(pattern) - 1
         series = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
         kept = {name: points for name, points in series.items() if points is not None}
         if not kept:
-            why = f"{pattern} was recorded, but no value is finite{self._so_far}" if series else ""
+            why = f"{pattern} has no finite value{self._so_far}" if series else ""
             raise MissingSignal(pattern, why)
         return kept
 
     def maybe(self, name: str) -> Points | None:
-        """The points of a series, None where there are none."""
+        """The points of a series; None if there are none."""
         try:
             return self.points(name)
         except MissingSignal:
@@ -269,19 +269,19 @@ class Signals:
 
     @cached_property
     def applied(self) -> npt.NDArray[np.int64]:
-        """Steps with a non-finite gradient that was applied, told by the losses where nobody recorded it."""
+        """Steps with a non-finite gradient that was applied, judged by the losses that follow."""
         norms = self.raw("grad_norm")
         return applied(norms, self.raw("loss") if self.has("loss") else None, self.every_step(norms))
 
     @cached_property
     def first_nonfinite(self) -> tuple[int, str] | None:
-        """The first step whose loss or gradient was not finite, and which; a step the scaler skipped is ordinary."""
+        """The first step with a non-finite loss or gradient, and which; steps that the scaler skipped do not count."""
         steps = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
         return min(steps, default=None)
 
     @cached_property
     def end(self) -> float:
-        """Configuration questions see the steps before this one."""
+        """The end of the record for configuration questions: the first non-finite step."""
         return self.first_nonfinite[0] if self.first_nonfinite else float("inf")
 
     @property
@@ -290,7 +290,7 @@ class Signals:
 
     @property
     def _seams(self) -> list[int]:
-        """Steps at which training went on from a checkpoint."""
+        """Steps at which training continued from a checkpoint."""
         return [event.step for kind in ("resume", "rollback") for event in self.events(kind) if event.step is not None]
 
     def _finite(self, name: str) -> Points:
@@ -310,7 +310,7 @@ class Signals:
         return points
 
     def _axes_like(self, series: Series) -> Axes:
-        """Steps and times of a series; those of another one where they are the same, as within a table."""
+        """Steps and times of a series, shared with another series if they are equal, as within a table."""
         for steps, times in self._axes:
             if (
                 len(steps) == len(series)
@@ -329,7 +329,7 @@ class Signals:
         return self._steps[-1]
 
     def not_finite(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
-        """The steps at which a series is not finite, and how many points it has."""
+        """The non-finite steps of a series, and its number of points."""
         key = ("not finite", name)
         if key not in self.memo:
             series = self._read[name] = self.raw(name)
@@ -345,7 +345,7 @@ class Signals:
             bad = unskipped(bad, self.raw("skipped"))
         elif len(bad) and name == "grad_norm":
             bad = self.applied
-        elif len(bad):  # if the loss goes on, nothing was destroyed, or nothing was measured
+        elif len(bad):  # if finite losses follow, the weights are intact or the value was not measured
             bad = np.setdiff1d(lasting(self.raw(name), self._seams), self._validated)
         return int(bad[0]) if len(bad) else None
 
@@ -365,8 +365,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def signals_of(source: RunSource) -> Signals:
-    """The signals of a run; a clear error where nothing at all was recorded."""
+    """The signals of a run; `UsageError` if nothing was recorded."""
     signals = Signals(source)
     if not signals.names and not signals.manifest:
-        raise UsageError("the run directory holds neither a manifest nor any series")
+        raise UsageError(
+            "the run directory has neither a manifest nor any series; choose a directory that steadyrun.record wrote"
+        )
     return signals

@@ -1,4 +1,4 @@
-"""Which fraction of each layer's units is dead: at the start of the record and at its end."""
+"""The fraction of dead units per layer, at the start and the end of the record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from steadyrun.signals.run_signals import Signals
 
 @dataclass(frozen=True)
 class DeadFraction:
-    """The fraction of one layer's units that is dead, in the first sample and in the last."""
+    """The fraction of dead units of one layer, in the first sample and in the last."""
 
     first: float
     last: float
 
 
 def dead_fractions(run: Signals) -> dict[str, DeadFraction]:
-    """By layer, of layers whose number of units is recorded."""
+    """The dead fraction of each layer whose number of units is recorded."""
     counts = run.inferred.get("hidden_units")
     totals = counts if isinstance(counts, dict) else {}
     fractions = {}
@@ -32,6 +32,6 @@ def dead_fractions(run: Signals) -> dict[str, DeadFraction]:
 
 
 def died(run: Signals) -> float:
-    """The fraction of the median layer's units that died on the way; 0 if none is recorded."""
+    """The fraction of the median layer's units that died during the run; 0 if none is recorded."""
     known = dead_fractions(run).values()
     return float(np.median([each.last - each.first for each in known])) if known else 0.0

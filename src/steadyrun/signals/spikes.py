@@ -1,4 +1,4 @@
-"""Loss spikes: where they begin, how high they go, when they are over; in dense records and in sparse ones."""
+"""Loss spikes: start, height and end, in dense and sparse records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from steadyrun.records import Series
 from steadyrun.signals.curves import Floats, apart_from_neighbours, ema, rolling_deviation, rolling_mean
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
-# A series around one moment: its level before, its peak, its largest step, where it is afterwards.
+# A series around one step: its level before, its peak, its largest rise, its level afterwards.
 
 
 def smoothed_points(points: Points, span: int) -> Points:
@@ -20,7 +20,7 @@ def smoothed_points(points: Points, span: int) -> Points:
 
 
 def ema_noise(span: int) -> float:
-    """The deviation of an exponential moving average of independent values, as a share of theirs."""
+    """The σ of an exponential moving average of independent values, as a fraction of theirs."""
     alpha = 2 / (span + 1)
     return float(np.sqrt(alpha / (2 - alpha)))
 
@@ -32,7 +32,7 @@ def before(points: Points, step: float, window: int) -> Floats:
 
 
 def ema_before(points: Points, step: float, span: int) -> float | None:
-    """The exponential moving average just before a step; None where nothing comes before it."""
+    """The exponential moving average just before a step; None if there are no earlier points."""
     early = points.where(points.steps < step)
     return float(ema(early.values, span)[-1]) if len(early) else None
 
@@ -51,7 +51,7 @@ def highest(points: Points) -> tuple[int, float] | None:
 
 
 def largest_rise(points: Points) -> tuple[int, float, float] | None:
-    """Where a series rises most from one point to the next: the step, the value before, the value there."""
+    """The largest rise between neighbouring points: its step, the value before, the value there."""
     if len(points) < 2:
         return None
     index = int(np.argmax(np.diff(points.values)))
@@ -59,13 +59,13 @@ def largest_rise(points: Points) -> tuple[int, float, float] | None:
 
 
 def value_at(series: Series, step: int) -> float | None:
-    """What was recorded at exactly this step, finite or not."""
+    """The value recorded at exactly this step, finite or not."""
     values = series.values[series.steps == step]
     return float(values[-1]) if len(values) else None
 
 
 def times_before(series: Series, step: int, window: int, fewest: int) -> tuple[float, float] | None:
-    """The value at a step and the mean of the finite ones before it; None if not known, or of fewer than `fewest`."""
+    """The value at a step and the mean of the finite values before it; None if not known or fewer than `fewest`."""
     now = value_at(series, step)
     early = series.values[(series.steps < step) & np.isfinite(series.values)][-window:]
     if now is None or len(early) < fewest or float(np.mean(early)) <= 0:
@@ -73,7 +73,7 @@ def times_before(series: Series, step: int, window: int, fewest: int) -> tuple[f
     return now, float(np.mean(early))
 
 
-# A loss that jumps in a record of a few points, where no deviation can be told: an excerpt, or a very sparse log.
+# A jump of the loss in a record too short for a standard deviation: an excerpt, or a very sparse log.
 
 
 _FEWEST = 2  # points before a jump
@@ -81,7 +81,7 @@ _FEWEST = 2  # points before a jump
 
 @dataclass(frozen=True)
 class LossJump:
-    """The highest point of a jump, and what is known of it."""
+    """The highest point of a jump, and its description."""
 
     step: int
     times: float
@@ -90,10 +90,10 @@ class LossJump:
 
 
 def jump_of(run: Signals, times: float, clear: float, *, rose: float, look_back: int) -> LossJump | None:
-    """The highest loss that is so many times the median of the points before it; None if there is none.
+    """The highest loss that is `times` the median of the points before it; None if there is none.
 
-    It must be `clear` times as high as the largest move of a point beside the jump from its neighbours, in logarithms.
-    `rose` and `look_back` say when the gradient rose before it: so many times its median, within so many points.
+    In logarithms it must be `clear` times as high as the largest distance of any other point from its neighbours.
+    The gradient rose before the jump if it is `rose` times its median, within `look_back` points.
     """
     loss = run.points("loss")
     values = loss.values
@@ -115,7 +115,7 @@ def jump_of(run: Signals, times: float, clear: float, *, rose: float, look_back:
         return None
     step, began = loss.step_at(_FEWEST + peak), loss.step_at(_FEWEST + start)
     words = (
-        f"the loss jumps from {shown(level)} to {shown(later[start])} at step {began}"
+        f"The loss jumps from {shown(level)} to {shown(later[start])} at step {began}"
         + (f" and {shown(high)} at step {step}" if peak > start else "")
         + f" ({shown(high / level)} times, limit {times:g})"
         + _back(run, loss, _FEWEST + end, times * level)
@@ -127,18 +127,18 @@ def jump_of(run: Signals, times: float, clear: float, *, rose: float, look_back:
 
 
 def _back(run: Signals, loss: Points, end: int, limit: float) -> str:
-    """Where the loss is back: within its stretch, or after a gap of the record."""
+    """In words: the recovery of the loss, in the same part of the record or after a gap."""
     if end < len(loss):
-        return f"; back at {shown(loss.values[end])} at step {loss.step_at(end)}"
+        return f"; it is back at {shown(loss.values[end])} at step {loss.step_at(end)}"
     whole = run.raw("loss")
     after = np.flatnonzero((whole.steps > loss.steps[-1]) & (whole.values <= limit))
     if not len(after):
         return ""
-    return f"; after a gap of the record, at step {whole.steps[after[0]]}, it is {shown(whole.values[after[0]])}"
+    return f"; after a gap in the record it is {shown(whole.values[after[0]])} at step {whole.steps[after[0]]}"
 
 
 def _lead(norms: Points | None, began: int, rose: float, look_back: int) -> str:
-    """Whether the gradient norm rose before the loss did, and where first."""
+    """In words: the gradient norm rose before the loss; empty otherwise."""
     if norms is None:
         return ""
     jump = int(np.searchsorted(norms.steps, began))
@@ -146,35 +146,35 @@ def _lead(norms: Points | None, began: int, rose: float, look_back: int) -> str:
         level = float(np.median(norms.values[:index]))
         if level > 0 and np.all(norms.values[index : jump + 1] > rose * level):
             norm = norms.values[index]
-            words = f"{shown(norm)} at step {norms.step_at(index)}, {shown(norm / level)} times"
-            steps = began - norms.step_at(index)
-            return f". The gradient norm rose first: {words} what it was, {steps} steps before the loss"
+            words = f"{shown(norm)} at step {norms.step_at(index)}, normally {shown(level)}"
+            steps = counted(began - norms.step_at(index), "step")
+            return f". The gradient norm rose {steps} before the loss: {words}"
     return ""
 
 
 def _scale(scale: Points | None, began: int, peak: int) -> str:
-    """Whether the loss scale fell with the jump."""
+    """In words: the loss scale fell with the jump; empty otherwise."""
     if scale is None:
         return ""
     before, during = scale.values[scale.steps < began], scale.values[(scale.steps >= began) & (scale.steps <= peak)]
     if not len(before) or not len(during) or float(np.min(during)) >= float(before[-1]):
         return ""
-    return f". The loss scale fell with it, from {shown(before[-1])} to {shown(np.min(during))}"
+    return f". The loss scale fell from {shown(before[-1])} to {shown(np.min(during))} during the jump"
 
 
-# Loss spikes: where they begin, how high they go, when they are over. Overlapping flags are one spike.
+# Loss spikes: start, height and end. Overlapping flags are one spike.
 
 
-_STRETCH = 64  # points that are looked through at first
+_STRETCH = 64  # points that are searched first
 
 
 @dataclass(frozen=True)
 class Spike:
-    """One spike, by indices of points; `level` and `deviation` are those of the window before it."""
+    """One spike by indices of points; `level` and `deviation` are mean and σ of the window before it."""
 
     start: int
     peak: int
-    end: int | None  # the first index at which the loss is back; None where it never is
+    end: int | None  # the first index at which the loss has recovered; None if it never does
     start_step: int
     peak_step: int
     value: float
@@ -187,14 +187,15 @@ class Spike:
 
     @property
     def length(self) -> int | None:
-        """Points until the loss is back."""
+        """The number of points until the loss has recovered."""
         return None if self.end is None else self.end - self.start
 
 
 def spikes(loss: Points, window: int, sigmas: float, back: float, settled: int) -> list[Spike]:
-    """All spikes: points above the mean of the `window` before them by `sigmas` deviations, joined while not back.
+    """All spikes: points `sigmas` standard deviations above the mean of the `window` before them.
 
-    A spike is over when the loss (a mean of `settled` points) is within `back` deviations of the mean before it.
+    A spike ends when the loss (a mean of `settled` points) is within `back` standard deviations of that mean; points
+    before its end belong to the same spike.
     """
     values = loss.values
     if len(values) <= window:
@@ -232,7 +233,7 @@ def _follow(
 
 
 def _first_below(values: Floats, start: int, limit: float) -> int | None:
-    """The first index from `start` on with a value at or below the limit, looked for in growing stretches."""
+    """The first index from `start` on with a value at or below the limit, searched in growing parts."""
     size = _STRETCH
     while start < len(values):
         below = np.flatnonzero(values[start : start + size] <= limit)

@@ -1,4 +1,4 @@
-"""What series are by their names: what a program logs as its success, which way is better, and who plays whom."""
+"""Roles of series by their names: measures of success and their direction, and losses of opponents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.signals.curves import Floats, neighbour_noise
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import apart, shown
 
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
@@ -20,7 +20,7 @@ _HIGHER = REWARDS | frozenset({
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
 _OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it rises with it
-_MANY = 10  # values: from so many on, levels of a fifth of them are compared instead of single ones
+_MANY = 10  # values: from here on, levels over a fifth of them are compared instead of single values
 _FIFTH = 5
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
@@ -34,7 +34,7 @@ _KNOWN = _TRAIN | _HELD_OUT | frozenset({
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
 })  # fmt: skip
-_PREFERENCES = frozenset({"chosen", "rejected"})  # the loss of these has to fall, though rewards are logged with it
+_PREFERENCES = frozenset({"chosen", "rejected"})  # a preference loss must fall, although rewards are logged with it
 
 
 def words_of(name: str) -> frozenset[str]:
@@ -44,9 +44,9 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def better(name: str) -> int:
-    """Which way a measured success is better, by a name of which every word is known; 0 if it is none.
+    """The better direction of a measure of success, if every word of its name is known; otherwise 0.
 
-    A number in a name is a window or a threshold, such as that of `mean 100 episode reward` or `Average100 Score`.
+    A number in a name is a window or a threshold, as in `mean 100 episode reward` or `Average100 Score`.
     """
     known = _HIGHER | _LOWER | _KNOWN
     words = frozenset(word if word in known else word.rstrip("0123456789") for word in words_of(name)) - {""}
@@ -57,12 +57,12 @@ def better(name: str) -> int:
 
 
 def _is_of_a_loss(name: str) -> bool:
-    """Whether a success is a validation loss under another name."""
+    """Whether a measure of success is a validation loss under another name."""
     return bool(words_of(name) & _OF_A_LOSS)
 
 
 def is_reward(name: str) -> bool:
-    """Whether a series is what a policy is rewarded with."""
+    """Whether a series is the reward of a policy."""
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
 
 
@@ -74,10 +74,10 @@ _ABOUT_REWARDS = frozenset({
 
 
 def successes(run: Signals) -> dict[str, int]:
-    """What a program logs as its success, with which way is better.
+    """The logged measures of success, with their better direction.
 
-    A perplexity counts only without another: it rises with the validation loss, even while accuracy improves.
-    The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
+    A perplexity counts only if there is no other: it rises with the validation loss, even while accuracy improves.
+    The only series of a record is named after its file, with any words: one word about a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
     found = {name: way for name, way in found.items() if not _is_of_a_loss(name)} or found
@@ -90,12 +90,12 @@ def successes(run: Signals) -> dict[str, int]:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a name says that it was measured on held-out data, or in an evaluation."""
+    """Whether a name refers to held-out data or an evaluation."""
     return bool(words_of(name) & _HELD_OUT)
 
 
 def has_success_alone(run: Signals) -> bool:
-    """Whether a record has a measured success and no loss: then nothing about a loss can be asked."""
+    """Whether a record has a measure of success and no loss."""
     return not run.has("loss") and not run.has("val_loss") and bool(successes(run))
 
 
@@ -106,9 +106,9 @@ def trains_policy(run: Signals) -> bool:
 
 
 def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
-    """Success on held-out data by name, with which way is better.
+    """Measures of success on held-out data by name, with their better direction.
 
-    If no name says that it is of held-out data, those that were measured when validation was.
+    If no name refers to held-out data, those that are measured about as often as validation.
     """
     names = [name for name in run.own if better(name) and not words_of(name) & _TRAIN]
     named = [name for name in names if is_held_out(name)]
@@ -121,10 +121,10 @@ def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
 
 
 def improves_since(run: Signals, val: Points, step: float, *, beyond_noise: bool = False) -> str:
-    """In words, which measured success is clearly better at the end than up to a step; empty if any is worse.
+    """In words: a measure of success is clearly better at the end than up to a step; empty if any is worse.
 
-    Of few values the last two must both be better than all before, or both worse. Of many, their last fifth must be
-    better, or worse, than the best fifth before, beyond the noise of neighbours.
+    With few values, the last two must both be better than all before, or both worse. With many, the last fifth must be
+    better or worse than the best fifth before, beyond the noise of neighbours.
     """
     improved = ""
     for name, (points, way) in held_out(run, val).items():
@@ -142,12 +142,13 @@ def improves_since(run: Signals, val: Points, step: float, *, beyond_noise: bool
         if worse and not _is_of_a_loss(name):
             return ""
         if better_by > 0 and not improved:
-            improved = f"{name} goes from {way * best:.4g} to {points.values[-1]:.4g}"
+            first, last = apart(way * best, float(points.values[-1]))
+            improved = f"{name} improves from {first} to {last}"
     return improved
 
 
 def _best_level(values: Floats, size: int) -> float:
-    """The highest median of so many neighbours; of fewer values the highest."""
+    """The highest median of `size` neighbours; the highest value if there are few."""
     if len(values) < 2 * size:
         return float(np.max(values))
     return float(np.max(np.median(sliding_window_view(values, size), axis=1)))
@@ -162,7 +163,7 @@ _DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "disc
 
 
 def opponents(run: Signals) -> list[tuple[str, str]]:
-    """Pairs of losses whose names differ in generator and discriminator alone, such as `G_A` and `D_A`."""
+    """Pairs of losses whose names differ only in generator and discriminator, such as `G_A` and `D_A`."""
     names = {name: words for name in run.own if not (words := words_of(_taken_apart(name))) & _NOT_A_LOSS}
     sides: dict[tuple[frozenset[str], str], str] = {}
     for name, words in names.items():
@@ -177,7 +178,7 @@ def opponents(run: Signals) -> list[tuple[str, str]]:
 
 
 def _taken_apart(name: str) -> str:
-    """`errG`, `lossD`, `dLoss` and `dloss` in words."""
+    """Split `errG`, `lossD`, `dLoss` and `dloss` into words."""
     return re.sub(r"(?<=[a-z])(?=[GD]$)|(?<=^[gd])(?=[A-Z]|loss)", "_", name)
 
 
@@ -188,21 +189,21 @@ _RECONSTRUCTIONS = frozenset({
 
 
 def beside_a_game(run: Signals, fewest: float) -> list[str]:
-    """The losses that are logged beside two opponents and have to fall: what is reconstructed, by its name."""
+    """The losses beside two opponents that must fall: reconstruction losses, by name."""
     named = [name for name in run.own if (words := words_of(name)) & _RECONSTRUCTIONS and not words & _NOT_A_LOSS]
     return [name for name in named if (points := run.maybe(name)) is not None and len(points) >= fewest]
 
 
-_A_CURVE = 7  # validations: as many as losses for every question about their curve
+_A_CURVE = 7  # validations: the same number as losses for questions about their curve
 
 
-_A_FEW = 4  # losses that fall throughout are one order of 24
+_A_FEW = 4  # losses: by chance they fall throughout in 1 of 24 orders
 
 
 def few_that_fall(run: Signals) -> str:
-    """In words, the losses of a log too short for a curve if each is below the one before and half is gone; else empty.
+    """In words: the losses of a log too short for a curve, if they fall throughout by at least half; otherwise empty.
 
-    Validation beside them must have fallen as well, and have kept half of it.
+    Validation must also have fallen and kept half of its fall.
     """
     loss, val = run.maybe("loss"), run.maybe("val_loss")
     if loss is None or not run.about("imported") or not _A_FEW <= len(loss) < _A_CURVE or run.first_nonfinite:
@@ -214,11 +215,12 @@ def few_that_fall(run: Signals) -> str:
         first, best, end = float(val.values[0]), float(np.min(val.values)), float(val.values[-1])
         if end >= first or end - best > (first - best) / 2:
             return ""
-    return f"{len(values)} losses are recorded, each below the one before: {', '.join(shown(one) for one in values)}"
+    falling = ", ".join(shown(value) for value in values)
+    return f"{len(values)} losses are recorded, each below the loss before: {falling}"
 
 
 def judged_without_loss(run: Signals) -> str:
-    """What is judged instead of a loss that was not recorded, or hardly, in words; empty if nothing else can be."""
+    """In words: what is judged instead of a loss with too few or no values; empty if there is no substitute."""
     loss, val = run.maybe("loss"), run.maybe("val_loss")
     if few := few_that_fall(run):
         return f"{few} (V1.1)"
@@ -226,13 +228,9 @@ def judged_without_loss(run: Signals) -> str:
         return ""
     validated = val is not None and len(val) >= _A_CURVE and not run.running
     if run.has("loss"):
-        return "few losses are recorded: validation is judged instead (V1.3)" if validated else ""
+        return "few losses are recorded; V1.3 judges validation instead" if validated else ""
     if has_success_alone(run):
-        return "no loss is recorded: the logged success is judged instead (V1.8)"
+        return "no loss is recorded; V1.8 judges the logged measure of success instead"
     if validated:
-        return "no training loss is recorded: validation is judged instead (V1.3)"
-    return (
-        "no loss is recorded that must fall: the game of two opponents is judged instead (V1.1)"
-        if opponents(run)
-        else ""
-    )
+        return "no training loss is recorded; V1.3 judges validation instead"
+    return "no recorded loss must fall; V1.1 judges the two opponents instead" if opponents(run) else ""

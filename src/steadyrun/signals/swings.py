@@ -1,4 +1,4 @@
-"""How often a curve climbs far and comes back: swings that are neither noise nor a single spike."""
+"""Swings of a curve: large rises that return, beyond noise and single spikes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from steadyrun.signals.curves import OF_NORMAL, Floats
 
-_FEWEST_POINTS = 3  # points of a stretch: of fewer a single one decides the median
-_HALF = 2  # of the curve: what swings only before that has come to rest
+_FEWEST_POINTS = 3  # points per part: with fewer a single point decides the median
+_HALF = 2  # of the curve: swings that end before it do not count
 
 
 @dataclass(frozen=True)
 class Swings:
-    """Swings of at least a size: how many, and the first place of each."""
+    """Swings of at least a given size: how many, and the index of each."""
 
     count: int
     places: tuple[int, ...]
 
 
 def swings(values: Floats, size: float, parts: int) -> Swings:
-    """Climbs by at least `size` that come back, among the medians of `parts` stretches of the second half.
+    """Rises by at least `size` that return, among the medians of `parts` parts of the second half.
 
-    Single points are spikes and do not move a median: fewer stretches are compared if they would be shorter than three.
+    Single points are spikes and do not move a median; parts have at least three points.
     """
     later = values[len(values) // _HALF :]
     width = _width(len(later), parts)
@@ -37,7 +37,7 @@ def swings(values: Floats, size: float, parts: int) -> Swings:
 
 
 def noise_of_a_mean(values: Floats, parts: int) -> float:
-    """The error of the mean of a stretch by chance, from neighbouring values: a slow swing does not count as noise."""
+    """The standard error of the mean of a part, from neighbouring values: slow swings do not count as noise."""
     later = values[len(values) // _HALF :]
     if len(later) < 2:
         return math.inf
@@ -52,7 +52,7 @@ def _width(length: int, parts: int) -> int:
 
 
 def _turns(means: Floats, size: float) -> list[int]:
-    """The tops of all climbs by at least `size` that are followed by a fall by at least `size`."""
+    """The peaks of all rises by at least `size` that are followed by a fall by at least `size`."""
     tops: list[int] = []
     low, top, climbing = float(means[0]), 0, False
     for index, mean in enumerate(means):

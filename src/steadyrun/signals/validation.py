@@ -1,4 +1,4 @@
-"""Validation beside training: what C4.2 and S1.3 look at."""
+"""Validation beside training, for C4.2 and S1.3."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
 
-_SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
-_REACH = 16  # of so many validations one neighbour on each side
+_SEED_LOSS = math.log(512)  # limits for the gap are in nats of a model with this first loss
+_REACH = 16  # validations per neighbour on each side of a median
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Validation minus smoothed training loss at each validation, and how far validation is past its best."""
+    """Validation minus smoothed training loss at each validation, and the rise of validation from its best."""
 
     val: Points
     train: Floats
-    unit: float  # what one nat of the specification is in this run's loss
+    unit: float  # one nat of the limits in units of this run's loss
 
     @property
     def gaps(self) -> Floats:
@@ -32,7 +32,7 @@ class Gap:
 
     @property
     def best(self) -> int:
-        """The best validation: of the lowest middle and its neighbours, the one that is lowest itself."""
+        """The index of the best validation: the lowest value around the lowest local median."""
         middle = int(np.argmin(self.middle))
         start = max(0, middle - self.reach)
         return start + int(np.argmin(self.val.values[start : middle + self.reach + 1]))
@@ -43,7 +43,7 @@ class Gap:
 
     @property
     def stands_out(self) -> tuple[int, float]:
-        """The validation that is highest beside its neighbours, and how many times the higher of them it is."""
+        """The validation that exceeds its neighbours most, and its ratio to the higher neighbour."""
         values = self.val.values
         if len(values) <= 2 or float(np.min(values)) <= 0:
             return 0, 0.0
@@ -53,9 +53,9 @@ class Gap:
 
     @property
     def middle(self) -> Floats:
-        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count.
+        """The local median of each validation and its neighbours: a single outlier does not count.
 
-        Of many validations the middle of more: the lowest of many is low by chance.
+        With many validations the median covers more: the lowest of many is low by chance.
         """
         values = self.val.values
         if len(values) <= 2:
@@ -71,7 +71,7 @@ class Gap:
 
     @property
     def noise(self) -> float:
-        """How far such a middle is off by chance, relative to the best: from the scatter of neighbours."""
+        """The standard error of such a median relative to the best, from the scatter of neighbours."""
         moves = np.diff(self.val.values)
         if len(moves) <= 2 or not self.lowest:
             return 0.0
@@ -80,14 +80,14 @@ class Gap:
 
     @property
     def rise(self) -> float:
-        """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
+        """The rise of the last validations from the best, relative to it; the lower of the last two counts."""
         lowest = self.lowest
         last = float(np.min(self.middle[-2:])) if int(np.argmin(self.middle)) < len(self.val) - 2 else lowest
         return (last - lowest) / abs(lowest) if lowest else 0.0
 
     @property
     def lost(self) -> float:
-        """Which fraction of its fall from the first validation is lost again; more than all of it if it never fell."""
+        """The fraction of the fall from the first validation that is lost again; infinite if it never fell."""
         fall, back = float(self.val.values[0]) - self.lowest, self.rise * abs(self.lowest)
         return back / fall if fall > 0 else math.inf
 
@@ -97,16 +97,16 @@ class Gap:
 
 
 def gap_of(run: Signals, known: Facts, fewest: float) -> Gap:
-    """The gap at every validation within the recorded training steps; an error if there is none, or fewer losses."""
+    """The gap at every validation within the recorded training steps; `MissingSignal` if there is too little data."""
     val = run.points("val_loss")
     training: Progress = progress(run, fewest)
-    # The first logged loss of a sparse record stands for the steps before it, too.
+    # The first logged loss of a sparse record also covers the steps before it.
     first = training.loss.steps[0] - (training.loss.spacing if training.loss.spacing > 1 else 0)
     if known.validated_by:
-        raise MissingSignal("val_loss", known.validated_by, "log both over the same steps")
+        raise MissingSignal("val_loss", known.validated_by, "log both losses over the same steps")
     inside = val.where((val.steps >= first) & (val.steps <= training.loss.steps[-1] + training.loss.spacing))
     if not len(inside):
-        raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
+        raise MissingSignal("val_loss", "no validation is within the recorded training steps")
     train = np.interp(inside.steps, training.loss.steps, training.smooth)
     first = math.log(known.classes) if known.classes is not None else abs(training.start)
     return Gap(inside, train, (first or 1.0) / _SEED_LOSS)

@@ -1,4 +1,4 @@
-"""The curves of the regular and the irregular class, which the questions of S7 compare."""
+"""The loss curves of the regular and the irregular class, for the questions of S7."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steadyrun.signals.curves import Floats, ema
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 _QUARTER = 4
 _FAMILIES = {"class_loss": SPAN, "val_class_loss": 1}  # with the span of their averages
@@ -18,7 +18,7 @@ _FAMILIES = {"class_loss": SPAN, "val_class_loss": 1}  # with the span of their 
 
 @dataclass(frozen=True)
 class Race:
-    """The smoothed losses of both classes at the steps where both are known; the first quarter is left out."""
+    """The smoothed losses of both classes at their common steps, without the first quarter."""
 
     steps: Floats
     regular: Floats
@@ -27,25 +27,25 @@ class Race:
 
     @property
     def lag(self) -> Floats:
-        """By how much the irregular loss is above the regular one, as a share of it."""
+        """How far the irregular loss is above the regular loss, as a fraction of it."""
         return (self.irregular - self.regular) / self.regular
 
     @property
     def leads(self) -> float:
-        """The share of the run in which the regular class is ahead."""
+        """The fraction of the run in which the regular class is ahead."""
         return float(np.mean(self.lag > 0))
 
     @property
     def words(self) -> str:
         return (
             f"{self.source}: regular {shown(self.regular[-1])}, irregular {shown(self.irregular[-1])} at step "
-            f"{self.steps[-1]:.0f}; irregular lags by {float(np.mean(self.lag)):.1%} on average, and regular is ahead "
-            f"in {self.leads:.0%} of the run"
+            f"{self.steps[-1]:.0f}; irregular lags by {percent(float(np.mean(self.lag)))} on average, and regular is "
+            f"ahead in {percent(self.leads)} of the run"
         )
 
 
 def race(run: Signals, fewest: float) -> Race:
-    """The two curves, of at least `fewest` points: of training if recorded at every step, else of validation."""
+    """The two curves, with at least `fewest` points: of training if recorded, otherwise of validation."""
     key = ("race", fewest)
     if key in run.memo:
         known: Race = run.memo[key]
@@ -55,16 +55,16 @@ def race(run: Signals, fewest: float) -> Race:
         if regular is not None and irregular is not None:
             curves = run.memo[key] = _race(run, family, regular, irregular, span, fewest)
             return curves
-    raise NotApplicable("the run names no regular and irregular class")
+    raise NotApplicable("the run does not record a regular and an irregular class")
 
 
 def are_named(run: Signals) -> bool:
-    """Whether the run is about a regular and an irregular class: it says so by recording their losses."""
+    """Whether the run records the losses of a regular and an irregular class."""
     return any(run.has(f"{family}/regular") and run.has(f"{family}/irregular") for family in _FAMILIES)
 
 
 def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int, fewest: float) -> Race:
-    if not np.array_equal(regular.steps, irregular.steps):  # a batch may hold examples of one class alone
+    if not np.array_equal(regular.steps, irregular.steps):  # a batch may have examples of one class only
         both = np.intersect1d(regular.steps, irregular.steps)
         regular, irregular = (points.where(np.isin(points.steps, both)) for points in (regular, irregular))
     steps, first, second = regular.steps, ema(regular.values, span), ema(irregular.values, span)
@@ -73,9 +73,9 @@ def _race(run: Signals, family: str, regular: Points, irregular: Points, span: i
     if len(curves.steps) < fewest:
         if run.running:
             raise MissingSignal(
-                f"{family}/*", f"only {len(steps)} losses of both classes are recorded", "let it run on"
+                f"{family}/*", f"only {len(steps)} losses of both classes are recorded so far", "let it run on"
             )
         raise NotApplicable(f"only {len(steps)} losses of both classes are recorded")
     if float(np.min(curves.regular)) <= 0:
-        raise NotApplicable("losses that are not positive have no lag as a share")
+        raise NotApplicable("the lag is a fraction of the loss, which is not positive")
     return curves

@@ -1,4 +1,4 @@
-"""Reads one column of one table out of the files of a rank: Parquet and segments, oldest first."""
+"""Read one column of one table from the files of a rank: Parquet and segments, oldest first."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from steadyrun.store.layout import parse_parquet, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader, is_present, to_numpy
 
 _Result = TypeVar("_Result")
-_MOST_ROWS, _MOST_CELLS = 20_000_000, 1_000_000_000  # of one table that are read
-_OPEN = 16  # files of a kind that are kept open
+_MOST_ROWS, _MOST_CELLS = 20_000_000, 1_000_000_000  # rows and cells to read of one table
+_OPEN = 16  # files of a kind to keep open
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that holds rows of one table of one attempt."""
+    """A file with rows of one table of one attempt."""
 
     path: Path
     table: str
     attempt: int
     part: int
     names: tuple[str, ...]
-    groups: int = 0  # of a Parquet file, how many row groups are read
-    sums: bytes = b""  # and the checksums of its columns
+    groups: int = 0  # row groups to read of a Parquet file
+    sums: bytes = b""  # checksums of its columns
 
     @cached_property
     def indices(self) -> dict[str, int]:
-        """Where each column stands; ours hold numbers alone, so the names are all of them, in order."""
+        """The index of each column; all columns hold numbers, so the names are in order."""
         return {name: index for index, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)
 class ColumnPoints:
-    """The present values of a column in one attempt, in the order they were written."""
+    """The existing values of a column in one attempt, in the order of writing."""
 
     attempt: int
     steps: npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ class ColumnPoints:
 
 
 def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
-    """The files to read, in order; segments that a Parquet file replaces are left out."""
+    """The files to read, in order, without segments that a Parquet file replaces."""
     files: list[DataFile] = []
     replaced: set[str] = set()
     room: dict[str, int] = {}
@@ -67,8 +67,8 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
         try:
             files.append(_parquet_file(path, *parsed, room, replaced, dropped))
         except _UNREADABLE as problem:
-            size = path.stat().st_size  # one that vanished meanwhile is not damaged
-            dropped.append(Dropped(path.name, f"not readable as Parquet ({problem})", size))
+            size = path.stat().st_size  # a file that has vanished is not damaged
+            dropped.append(Dropped(path.name, f"it is not readable as Parquet ({problem})", size))
     for path in _regular(folder, "*.arrow", dropped):
         parsed_segment = parse_segment(path.name)
         if parsed_segment is None or path.name in replaced:
@@ -80,12 +80,12 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
 
 
 def _regular(folder: Path, pattern: str, dropped: list[Dropped]) -> Iterator[Path]:
-    """The regular files; a pipe, a device or a link that leads nowhere is noted."""
+    """The regular files; a pipe, a device or a broken link is reported as damage."""
     for path in sorted(folder.glob(pattern)):
         try:
             regular_size(path)
         except OSError as problem:
-            if isinstance(problem, FileNotFoundError) and not path.is_symlink():  # just compacted away
+            if isinstance(problem, FileNotFoundError) and not path.is_symlink():  # just compacted
                 raise
             dropped.append(Dropped(path.name, f"it cannot be read ({problem.strerror or problem})", 1, "file"))
             continue
@@ -95,7 +95,7 @@ def _regular(folder: Path, pattern: str, dropped: list[Dropped]) -> Iterator[Pat
 def _parquet_file(
     path: Path, table: str, attempt: int, room: dict[str, int], replaced: set[str], dropped: list[Dropped]
 ) -> DataFile:
-    """What the footer says. `room` has the rows that may still be read of each table: a few bytes can say billions."""
+    """Read the footer. `room` limits the rows of each table, because a damaged footer can claim billions."""
     sums = compaction.check(path)
     with _opened(path) as source:
         metadata = pq.read_metadata(source)
@@ -105,13 +105,15 @@ def _parquet_file(
     groups, rows = _fitting([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], left)
     room[table] = left - rows
     if rows < metadata.num_rows:
-        dropped.append(Dropped(path.name, "more than is read of one table", metadata.num_rows - rows, "rows"))
+        dropped.append(
+            Dropped(path.name, "it has more rows than steadyrun reads of one table", metadata.num_rows - rows, "rows")
+        )
     replaced |= _replaces(path, schema, dropped)
     return DataFile(path, table, attempt, 0, names, groups, sums)
 
 
 def _fitting(sizes: list[int], most: int) -> tuple[int, int]:
-    """How many row groups, from the first on, have no more than so many rows; and how many they have."""
+    """The number of leading row groups within a number of rows, and their rows."""
     groups = rows = 0
     for size in sizes:
         if rows + size > most:
@@ -121,7 +123,7 @@ def _fitting(sizes: list[int], most: int) -> tuple[int, int]:
 
 
 def _numbers(schema: pa.Schema, path: Path, dropped: list[Dropped]) -> tuple[str, ...]:
-    """The columns that hold numbers, each name once; what has no steps or times is not a table of ours."""
+    """The columns of numbers, each name once; a table without steps or times was not written by steadyrun."""
     counts = Counter(schema.names)
     numeric = {
         field.name for field in schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
@@ -130,25 +132,25 @@ def _numbers(schema: pa.Schema, path: Path, dropped: list[Dropped]) -> tuple[str
         raise ValueError(f"it lacks a column of numbers {STEP!r} or {TIME!r}")
     if other := [name for name in counts if name not in numeric]:
         named = ", ".join(repr(name[:60]) for name in other[:5])
-        dropped.append(Dropped(path.name, f"not numbers, or of one name: {named}", len(other), "columns"))
+        dropped.append(Dropped(path.name, f"not numbers, or a duplicate name: {named}", len(other), "columns"))
     return tuple(name for name in counts if name in numeric)
 
 
 def _replaces(path: Path, schema: pa.Schema, dropped: list[Dropped]) -> set[str]:
-    """The segments that a Parquet file stands for; if the list is damaged, all of its table and attempt."""
+    """The segments that a Parquet file replaces; if the list is damaged, all of its table and attempt."""
     try:
         named = loads((schema.metadata or {}).get(REPLACES, b"[]"))
         if isinstance(named, list) and all(isinstance(name, str) for name in named):
             return set(named)
     except ValueError:
         pass
-    dropped.append(Dropped(path.name, "the list of the segments that it replaces is damaged", 1, "list"))
+    dropped.append(Dropped(path.name, "its list of replaced segments is damaged", 1, "list"))
     mine = parse_parquet(path.name)
     return {segment.name for segment in path.parent.glob("*.arrow") if (parse_segment(segment.name) or ())[:2] == mine}
 
 
 class SharedAxes:
-    """What readers of many series keep: the last open files, and the steps and times that all series of one share."""
+    """Caches for readers of many series: open files, and the steps and times that all series of a file share."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[Path, int], tuple[pa.Array, pa.Array]] = {}
@@ -171,7 +173,7 @@ def _kept(cache: dict[Path, _Result], path: Path, make: Callable[[], _Result]) -
 
 
 def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: SharedAxes | None = None) -> ColumnPoints:
-    """The points of column `name` in `file`; what cannot be verified is left out and noted.
+    """The points of column `name` in `file`; unverified data is skipped and reported.
 
     `axes` keeps steps and times from one call to the next, for readers of many series.
     """
@@ -181,7 +183,7 @@ def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: SharedA
 def read_on(
     file: DataFile, name: str, dropped: list[Dropped], start: int, axes: SharedAxes | None = None
 ) -> tuple[ColumnPoints, int]:
-    """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
+    """The points from a position in the file, and the position to continue from; Parquet is read whole."""
     if file.path.suffix == ".parquet":
         return _points(file, _parquet_rows(file, name, dropped, axes)), start
     reader = (axes or SharedAxes()).segment(file.path)
@@ -224,12 +226,12 @@ def _parquet_rows(
             step, at = known or (_whole(table[STEP], pa.int64()), _whole(table[TIME]))
             value = _whole(table[name])
             if step.null_count or not len(step) == len(at) == len(value):
-                raise ValueError("rows without a step, a time or a value")
+                raise ValueError("they lack a step, a time or a value")
         except FileNotFoundError:
             raise
         except _UNREADABLE as problem:
             rows = opened.metadata.row_group(group).num_rows
-            dropped.append(Dropped(file.path.name, f"damaged ({problem})", rows, "rows"))
+            dropped.append(Dropped(file.path.name, f"it is damaged ({problem})", rows, "rows"))
             continue
         if axes is not None:
             axes.groups[file.path, group] = step, at
@@ -237,7 +239,7 @@ def _parquet_rows(
 
 
 def _checked(file: DataFile, opened: pq.ParquetFile, group: int, names: list[str]) -> pa.Table:
-    """Some columns of a row group, once their checksums match."""
+    """Some columns of a row group, after checking their checksums."""
     for name in names if file.sums else ():
         compaction.check_column(file.path, file.sums, opened.metadata, group, file.indices[name])
     return opened.read_row_group(group, columns=names)
@@ -248,14 +250,14 @@ def _opened(path: Path) -> pa.OSFile:
 
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
-    """A column in one piece, as float64 or as `kind`; most are so already."""
+    """A column as one array of float64 or `kind`, without a copy if possible."""
     whole = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     wanted = kind or pa.float64()
     return whole if whole.type == wanted else whole.cast(wanted, safe=kind is not None)
 
 
 def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:
-    """Run `read` again if files vanished under it: a run that closes replaces its segments by Parquet."""
+    """Run `read` again if files vanished meanwhile: a closing run replaces its segments by Parquet."""
     for _ in range(3):
         try:
             return read()

@@ -1,8 +1,8 @@
-"""When a run closes, the segments of each table become one Parquet file.
+"""Compact the segments of each table to one Parquet file when a run closes.
 
-The Parquet file is written beside the segments and renamed into place; only then are they deleted. It
-names the segments it replaces, so a process killed between the two leaves nothing counted twice. A damaged
-segment is kept: what could be read of it is in the Parquet file, and the file itself stays as evidence.
+The Parquet file is written beside the segments and renamed; only then are they deleted. It lists the segments
+it replaces, so nothing counts twice if the process is killed between the two. A damaged segment is kept: its
+readable part is in the Parquet file, and the file itself stays as evidence.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from steadyrun.records import Dropped
 from steadyrun.store.layout import parquet_name, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader, schema_of
 
-# The seal: checksums of columns and footer, in front of the footer. Parquet has none of page headers and the footer.
+# The seal: checksums of columns and footer, before the footer. Parquet itself has none for page headers and footer.
 _MARK = b"steadyrun-crc32:"
-_SIZE = len(_MARK) + 16  # then the checksum of all behind the columns, and how many sums of columns there are
-_END = struct.Struct("<I4s")  # the footer's length, and the magic
-_LARGEST = 256 * 2**20  # bytes of a footer that is still read
+_SIZE = len(_MARK) + 16  # then the checksum of everything after the columns, and the number of column checksums
+_END = struct.Struct("<I4s")  # the footer's length and the magic bytes
+_LARGEST = 256 * 2**20  # largest footer to read, in bytes
 
 
 def seal(file: BinaryIO) -> None:
-    """Move the footer of a complete Parquet file behind the checksums."""
+    """Insert the checksums before the footer of a complete Parquet file."""
     start, footer = _footer(file)
     metadata = pq.read_metadata(file)
     sums = b"".join(
@@ -43,7 +43,7 @@ def seal(file: BinaryIO) -> None:
 
 
 def check(path: Path) -> bytes:
-    """The checksums of a file's columns, b"" where it has none; a ValueError if its footer is not what was written."""
+    """The checksums of a file's columns, b"" if it has none; a ValueError if the footer is damaged."""
     with path.open("rb") as file:
         start, footer = _footer(file)
         mark = _before(file, start, _SIZE)
@@ -59,7 +59,7 @@ def check(path: Path) -> bytes:
 
 
 def check_column(path: Path, sums: bytes, metadata: pq.FileMetaData, group: int, column: int) -> None:
-    """A ValueError if the bytes of one column in one row group are not what was written."""
+    """Raise a ValueError if the bytes of a column in a row group are damaged."""
     offset = 8 * (group * metadata.num_columns + column)
     with path.open("rb") as file:
         if _hex(_chunk(file, metadata, group, column)) != sums[offset : offset + 8]:
@@ -87,14 +87,14 @@ def _before(file: BinaryIO, end: int, size: int) -> bytes:
 
 
 def _footer(file: BinaryIO) -> tuple[int, bytes]:
-    """Where the footer begins, and its bytes up to the end of the file."""
+    """The position of the footer, and its bytes up to the end of the file."""
     size = file.seek(0, os.SEEK_END)
     if size < _END.size:
-        raise ValueError("it is cut off")
+        raise ValueError("it is truncated")
     file.seek(size - _END.size)
     length, magic = _END.unpack(file.read(_END.size))
     if magic != b"PAR1" or not length + _END.size <= min(size, _LARGEST):
-        raise ValueError("its end is not that of a Parquet file")
+        raise ValueError("it does not end like a Parquet file")
     start = size - _END.size - length
     file.seek(start)
     return start, file.read(size - start)
@@ -105,7 +105,7 @@ _CELLS_PER_GROUP, _FEWEST_ROWS = 2_000_000, 4_096
 
 
 def compact(folder: Path, attempt: int) -> list[Dropped]:
-    """Compact the tables of one attempt; returns what could not be read of its segments."""
+    """Compact the tables of one attempt; return the damage of its segments."""
     tables: dict[str, list[tuple[int, Path]]] = {}
     for path in folder.glob("*.arrow"):
         parsed = parse_segment(path.name)
@@ -149,7 +149,7 @@ def _write_groups(path: Path, schema: pa.Schema, groups: Iterator[pa.Table]) -> 
 
 
 def _groups(schema: pa.Schema, paths: list[Path], dropped: list[Dropped]) -> Iterator[pa.Table]:
-    """The rows of all segments in groups of bounded size; one segment is mapped at a time."""
+    """The rows of all segments in groups of limited size, with one segment in memory at a time."""
     most = max(_FEWEST_ROWS, _CELLS_PER_GROUP // len(schema))
     pending: list[pa.RecordBatch] = []
     rows = 0

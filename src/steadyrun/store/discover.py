@@ -1,4 +1,4 @@
-"""The runs under a folder, and nothing outside it: no link is followed, no name leads out."""
+"""Find the runs under a folder, and nothing outside: links are not followed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class RunPlace:
 
 
 class Root:
-    """The folder whose runs are shown to others."""
+    """The folder whose runs are served."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
 
     def runs(self) -> list[RunPlace]:
-        """Every run below the root, or the root itself where it is one; not those inside of other runs."""
+        """Every run below the root, or the root itself if it is a run; not runs inside other runs."""
         return [self._run_place(path) for path in _below(self.path)][:_MOST]
 
     def find(self, name: str) -> RunPlace | None:
-        """The run with this path below the root; None where it is none, or leads out in any way."""
+        """The run with this path below the root; None if it is not a run or leads out."""
         parts = name.split("/") if name else []
         if "\0" in name or "\\" in name or any(part in {"", ".", ".."} for part in parts):
             return None
@@ -53,7 +53,7 @@ class Root:
 
 
 def contained(run: Path) -> bool:
-    """Whether a folder is a run none of whose files lies elsewhere: a link could show what is not the run's."""
+    """Whether a folder is a run without links, which could expose foreign files."""
     if (run / MANIFEST).is_symlink() or not (run / MANIFEST).is_file():
         return False
     folders = [run / "metrics", metrics_folder(run, 0), run / "events", run / "incidents"]
@@ -61,7 +61,7 @@ def contained(run: Path) -> bool:
 
 
 def plain(folder: Path) -> bool:
-    """Whether a folder holds files and folders alone: no link, and no pipe that a reader would wait at for ever."""
+    """Whether a folder contains only files and folders: no links, and no pipes, which block readers."""
     if folder.is_symlink():
         return False
     if not folder.is_dir():
@@ -71,14 +71,14 @@ def plain(folder: Path) -> bool:
 
 
 def _incidents(run: Path) -> Iterator[Path]:
-    """The folders of incidents, and the run directory that a replay leaves in one."""
+    """The incident folders, and the run directories of their replays."""
     for folder in _folders(run / "incidents"):
         replay = folder / "replay"
         yield from (folder, replay, replay / "metrics", metrics_folder(replay, 0), replay / "events")
 
 
 def _below(root: Path) -> Iterator[Path]:
-    """Breadth first, so that a deep tree of something else hides nothing near the root."""
+    """Search breadth-first, so that a deep unrelated tree does not hide runs near the root."""
     waiting, visited = [(root, 0)], 0
     while waiting:
         level, waiting = waiting, []

@@ -1,7 +1,7 @@
-"""The event log: one JSON object per line, appended and never rewritten.
+"""The event log: one JSON object per line, append-only.
 
-The last field of a line, `crc`, is the CRC-32 of the bytes before it, so that a flipped digit is noticed. A line
-without one (of an older version, or rewritten by another tool) is read unchecked.
+The last field of a line, `crc`, is the CRC-32 of the bytes before it, which detects a flipped digit. A line without
+it (of an older version, or rewritten by another tool) is read unchecked.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _OWN_KEYS = {"kind", "step", "time", "crc"}
 _SEAL = re.compile(rb', "crc": "([0-9a-f]{8})"}\s*')
 _SEAL_SIZE = len(', "crc": "00000000"}')
 _MOST = 1_000_000  # events of one rank
-_LARGEST = 128 * 2**20  # bytes of a log that are read
-_NAMED = 20  # damaged lines that are named one by one
+_LARGEST = 128 * 2**20  # bytes of a log to read
+_NAMED = 20  # damaged lines to report one by one
 _PIECE = 2**20  # bytes read at a time
 
 
 class EventLog:
-    """Appends events, opening the file for each: other clients of a network filesystem see it at once.
+    """Appends events, opening the file for each, so that other clients of a network filesystem see them immediately.
 
-    A line is one write, so a killed process tears at most the last. There is no file before the first event: an empty
-    one has lost what it held.
+    A line is one write, so a killed process truncates at most the last. There is no file before the first event: an
+    empty file has lost its content.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,12 +51,12 @@ class EventLog:
 
     @property
     def deleted(self) -> bool:
-        """Whether the file was begun and is no longer where it was written."""
+        """Whether the file was written and has disappeared."""
         return self._begun and not self._path.exists()
 
 
 def _ends_torn(path: Path) -> bool:
-    """Whether an earlier writer was stopped in the middle of a line."""
+    """Whether an earlier writer stopped within a line."""
     if not path.exists() or regular_size(path) == 0:
         return False
     with path.open("rb") as file:
@@ -65,13 +65,13 @@ def _ends_torn(path: Path) -> bool:
 
 
 def sealed(line: bytes) -> bytes:
-    """A JSON object with the checksum of its own bytes as its last field."""
+    """A JSON object with its checksum as the last field."""
     head = line[:-1]
     return head + f', "crc": "{zlib.crc32(head):08x}"}}'.encode()
 
 
 def read_events(path: Path, rank: int) -> tuple[list[Event], list[Dropped]]:
-    """All readable events of one rank, and a note of the lines that are not."""
+    """All readable events of one rank, and the damage of the other lines."""
     try:
         return _read(path, regular_size(path), rank)
     except FileNotFoundError:
@@ -95,12 +95,12 @@ def _read(path: Path, size: int, rank: int) -> tuple[list[Event], list[Dropped]]
         else:
             bad.append(Dropped(path.name, f"line {line_number} {_why_not(line)}", len(line.rstrip(b"\n"))))
     if end < size:
-        bad.append(Dropped(path.name, "the log is larger than what is read of one", size - end))
+        bad.append(Dropped(path.name, "the log is larger than steadyrun reads", size - end))
     return events, _folded(bad)
 
 
 def _lines(path: Path, size: int) -> Iterator[tuple[int, int, bytes]]:
-    """Number, offset and bytes of every line that begins in the first `size` bytes."""
+    """The number, offset and bytes of every line that begins within the first `size` bytes."""
     line_number = start = 0
     with path.open("rb", buffering=_PIECE) as file:
         while line := file.readline(size - start):
@@ -110,16 +110,16 @@ def _lines(path: Path, size: int) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _folded(bad: list[Dropped]) -> list[Dropped]:
-    """The first as they are, the rest in one."""
+    """The first reports, and the others summed up in one."""
     rest = bad[_NAMED:]
     if len(rest) < 2:
         return bad
-    more = f"{len(rest):,} more lines are not events either, or are damaged"
+    more = f"{len(rest):,} more lines are damaged or not events"
     return [*bad[:_NAMED], Dropped(bad[0].file, more, sum(dropped.size for dropped in rest))]
 
 
 def parse_event(line: bytes, rank: int) -> Event | None:
-    """The event on a line; None if it is damaged, or not a well-formed event."""
+    """The event of a line; None if it is damaged or not a valid event."""
     if not line[:64].lstrip().startswith(b"{") or _is_damaged(line):
         return None
     try:
@@ -137,14 +137,14 @@ def _why_not(line: bytes) -> str:
 
 
 def _is_damaged(line: bytes) -> bool:
-    """Whether a line has a checksum that is not its own."""
+    """Whether the checksum of a line does not match."""
     body = line.rstrip()
     seal = _SEAL.fullmatch(body, max(0, len(body) - _SEAL_SIZE))
     return seal is not None and f"{zlib.crc32(body[: seal.start()]):08x}".encode() != seal[1]
 
 
 def _is_step(step: Any) -> bool:
-    """Whether it is a step that a column of int64 holds; some writers of JSON give 7 as 7.0."""
+    """Whether a value is a step that fits into int64; some JSON writers give 7 as 7.0."""
     if step is None:
         return True
     known = isinstance(step, int | float) and not isinstance(step, bool)
@@ -152,7 +152,7 @@ def _is_step(step: Any) -> bool:
 
 
 def _fits(kind: str, fields: dict[str, Any]) -> bool:
-    """Whether the fields on which the series depend are what they must be."""
+    """Whether the fields that series depend on are valid."""
     if kind in {"start", "resume"}:
         attempt = fields.get("attempt", 1)
         return isinstance(attempt, int) and not isinstance(attempt, bool)

@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.store.jsonio import LARGEST, number, read_json
+from steadyrun.text import counted, shown
 
-# The order of incidents: which of several matters most.
+# The order of incidents, the most severe first.
 
 
 _KINDS = ("non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike")
 
 
 def gravity(kind: Any, severity: Any, step: int) -> tuple[int, float, int]:
-    """The key that sorts the gravest incident first: by its kind, then by its severity, then by its step.
+    """The key that sorts the most severe incident first: by kind, then by severity, then by step.
 
-    A severity that is missing or not a number counts as the largest, a kind that is not known as the least.
+    A missing or invalid severity counts as the largest, an unknown kind as the least severe.
     """
     rank = _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
     return rank, -_size(severity), step
@@ -38,7 +39,7 @@ def _size(severity: Any) -> float:
     return math.inf if math.isnan(size) else size
 
 
-IN_REPORTS = 4 * 2**20  # bytes of a file that is read for a report
+IN_REPORTS = 4 * 2**20  # bytes of a file that reports read
 REPRODUCED = ("bit-equal", "within-tolerance")
 _FILES = ("incident", "batch", "replay", "experiments")
 _NAME = re.compile(r"step-(\d{7,})")
@@ -47,7 +48,7 @@ _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "
 
 @dataclass(frozen=True)
 class TriedFactor:
-    """One row of the experiments: one thing changed, and whether the incident is gone."""
+    """One row of the experiments: a change, and whether the incident is gone with it."""
 
     factor: str
     group: str
@@ -60,17 +61,17 @@ class TriedFactor:
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """What the experiments decided."""
+    """The result of the experiments."""
 
     verdict: str
     why: str
     interaction: str
     peak_loss: float | None
     rows: tuple[TriedFactor, ...]
-    isolation: str = ""  # which of data, model and optimizer carries it, in a sentence
+    isolation: str = ""  # whether it is isolated to data, model or optimizer, in a sentence
 
     def removed(self, group: str) -> list[TriedFactor]:
-        """The changes of one group with which the incident is gone, the mildest first."""
+        """The changes of one group that remove the incident, the mildest first."""
         return [row for row in self.rows if row.group == group and row.gone]
 
     @property
@@ -80,7 +81,7 @@ class ExperimentRecord:
 
 @dataclass(frozen=True)
 class IncidentFiles:
-    """The JSON files of one incident folder; those that are not there are empty."""
+    """The JSON files of one incident folder; missing files are empty."""
 
     folder: Path | None = None
     incident: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class IncidentFiles:
 
     @property
     def measurements(self) -> Path | None:
-        """The run directory that a replay left: every step of the window measured."""
+        """The run directory with a replay's measurements of every step."""
         path = None if self.folder is None else self.folder / "replay"
         return path if path is not None and path.is_dir() else None
 
@@ -119,7 +120,7 @@ class IncidentFiles:
 
     @property
     def examples(self) -> list[Mapping[str, Any]]:
-        """The rows of the batch that are not finite, or that fail by themselves: `row`, `dataset_index`, `file`."""
+        """The rows of the batch that contain NaN or infinity, or that fail alone: `row`, `dataset_index`, `file`."""
         return [example for example in entries(self.culprit, "examples") if to_step(example.get("row")) is not None]
 
     @property
@@ -130,19 +131,19 @@ class IncidentFiles:
 
 
 def folders(run: Path) -> list[tuple[int, Path]]:
-    """All that are named as incident folders of a run, in the order of their steps."""
+    """The folders of a run that are named as incidents, ordered by step."""
     root = run / "incidents"
     named = [(_NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
     return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
 def captured(run: Path) -> dict[int, Path]:
-    """The folders that hold an incident, by step."""
+    """The folders that contain an incident, by step."""
     return {step: path for step, path in folders(run) if (path / "incident.json").is_file()}
 
 
 def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) -> IncidentFiles:
-    """Everything that these files of an incident folder say; one of more than `largest` bytes counts as damaged."""
+    """Read these files of an incident folder; a file of more than `largest` bytes counts as damaged."""
     damaged: list[str] = []
     incident, batch, replay, tried = (
         _load(folder / f"{name}.json", largest, damaged) if name in files else {} for name in _FILES
@@ -151,7 +152,7 @@ def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) 
 
 
 def gravest(run: Path) -> IncidentFiles | None:
-    """The incident that matters most, of those the first; None where the run has none."""
+    """The most severe incident, of equals the first; None if the run has none."""
     every = map(read, captured(run).values())
     return min((files for files in every if files.incident), key=_gravity, default=None)
 
@@ -162,7 +163,7 @@ def _gravity(files: IncidentFiles) -> tuple[int, float, int]:
 
 
 def text(content: Mapping[str, Any], key: str) -> str:
-    """A string of a JSON object, "" where it is none."""
+    """A string of a JSON object, "" if it is not a string."""
     value = content.get(key)
     return value if isinstance(value, str) else ""
 
@@ -173,9 +174,18 @@ def part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def entries(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The objects of a list in a JSON object; none where it is no list."""
+    """The objects of a list in a JSON object; empty if it is not a list."""
     value = content.get(key)
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def token_count(token: Mapping[str, Any]) -> str:
+    """An unusual token with its count, such as "'writ' 6 times (0.736 expected)"."""
+    count, expected = token["in_batch"], to_number(token.get("expected"))
+    usual = "never seen before" if not token["before"] else f"{token['before']:,} times before"
+    if token["before"] and expected is not None:
+        usual = f"{shown(expected)} expected"
+    return f"{token['text']!r} {counted(count, 'time')} ({usual})"
 
 
 def to_number(value: Any) -> float | None:
@@ -198,15 +208,15 @@ def _load(path: Path, largest: int, damaged: list[str]) -> Mapping[str, Any]:
             return {}
         content = read_json(path, largest)
         if not isinstance(content, dict):
-            raise ValueError("it holds no object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as problem:
-        damaged.append(f"{path.name} could not be read: {problem}")
+        damaged.append(f"cannot read {path.name}: {problem}")
         return {}
     return content
 
 
 def experiment_record(content: Mapping[str, Any]) -> ExperimentRecord | None:
-    """What experiments.json says; None where it has no verdict."""
+    """The content of experiments.json; None if it has no verdict."""
     if not text(content, "verdict"):
         return None
     rows = [_factor(row) for row in entries(content, "table")]
@@ -229,6 +239,6 @@ def _factor(row: Mapping[str, Any]) -> TriedFactor:
 
 
 def _tried_from(starts: Any) -> str:
-    """The steps from which on a change was tried, the last first; "" where it was one."""
+    """The steps from which a change was tested, if there were several; else ""."""
     steps = [step for start in starts if (step := to_step(start)) is not None] if isinstance(starts, list) else []
-    return f"from step {', '.join(map(str, steps))} on" if len(steps) > 1 else ""
+    return f"from step {', '.join(map(str, steps))}" if len(steps) > 1 else ""

@@ -11,13 +11,13 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-LARGEST = 64 * 2**20  # bytes of a JSON file of a run that is still read
-_DEEPEST = 100  # levels of nesting; none of our files comes near it
+LARGEST = 64 * 2**20  # largest JSON file of a run to read, in bytes
+_DEEPEST = 100  # levels of nesting, far above those of our files
 _LONGEST_INT = 300  # digits that a float can hold
 
 
 def jsonable(value: Any) -> Any:
-    """`value` as plain JSON types; what has no JSON form becomes its `str`."""
+    """`value` as plain JSON types; other objects become their `str`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -34,12 +34,12 @@ def jsonable(value: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """A number read back from JSON, where "nan", "inf" and "-inf" stand for themselves."""
+    """A number from JSON, in which "nan", "inf" and "-inf" are strings."""
     return float(value)
 
 
 def regular_size(path: Path) -> int:
-    """The size of a regular file; an OSError for all else: a pipe is waited for, a device is read for ever."""
+    """The size of a regular file; an OSError for others: a pipe would block, a device never ends."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path.name} is not a regular file")
@@ -47,16 +47,16 @@ def regular_size(path: Path) -> int:
 
 
 def read_json(path: Path, largest: int = LARGEST) -> Any:
-    """What a JSON file of a run holds; an OSError or a ValueError, and nothing else, if it cannot be read."""
+    """The content of a JSON file of a run; raises only OSError or ValueError."""
     size = regular_size(path)
     if size > largest:
-        raise ValueError(f"{size:,} bytes are more than the {largest:,} that are read")
+        raise ValueError(f"it has {size:,} bytes, more than the limit of {largest:,}")
     with path.open("rb") as file:
         return loads(file.read(size))
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON that anyone may have written: a ValueError, and nothing else, for what cannot be used."""
+    """Parse untrusted JSON; raises only ValueError."""
     try:
         content = json.loads(data, parse_int=_integer)
     except RecursionError:
@@ -67,7 +67,7 @@ def loads(data: bytes) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    """An integer that no float can hold is infinite, as 1e999 is."""
+    """An integer beyond the range of floats becomes infinite, like 1e999."""
     return int(digits) if len(digits) <= _LONGEST_INT else float(digits)
 
 
@@ -86,12 +86,12 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; what has no UTF-8 form (a file name in another encoding) is spelled out."""
+    """Encode as UTF-8; characters without a UTF-8 form (a file name in another encoding) are escaped."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write `text` so that a reader sees the old file or the new one, never a part."""
+    """Replace a file atomically: a reader sees the old or the new content."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

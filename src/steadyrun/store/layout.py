@@ -1,4 +1,4 @@
-"""Where things lie in a run directory, and manifest.json."""
+"""The layout of a run directory, and manifest.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.store.jsonio import dumps, read_json, replace_file
 
-# Where things lie in a run directory.
+# The layout of a run directory.
 
 
 SCHEMA = 1
@@ -24,14 +24,14 @@ _SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>[0-9]{3,9})-(?P<part>[0-9
 _PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>[0-9]{3,9})\.parquet")
 _CLAIM = re.compile(r"attempt-(?P<attempt>[0-9]{3,9})")
 _RANK = re.compile(r"rank-(?P<rank>[0-9]{5,9})")
-_STALE = 600  # seconds for which nothing was written to a temporary file
+_STALE = 600  # seconds after which an unchanged temporary file is stale
 _PLAIN_NAME = re.compile(r"[^/\\\0]{1,200}")
 
 
 def plain_name(name: str) -> str:
-    """`name` if it is one plain path component, so that it cannot leave the folder it is joined to."""
+    """`name` if it is a single path component, so that it cannot leave its folder."""
     if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name) or name in {".", ".."}:
-        raise UsageError(f"{name!r} is not a usable name: give one folder name without slashes, such as 'run-1'")
+        raise UsageError(f"{name!r} is not a valid name: give a folder name without slashes, such as 'run-1'")
     return name
 
 
@@ -52,24 +52,24 @@ def parquet_name(table: str, attempt: int) -> str:
 
 
 def parse_segment(name: str) -> tuple[str, int, int] | None:
-    """(table, attempt, part) of an Arrow segment's file name, or None where it is something else."""
+    """(table, attempt, part) of an Arrow segment's file name, or None for other files."""
     match = _SEGMENT.fullmatch(name)
     return (match["table"], int(match["attempt"]), int(match["part"])) if match else None
 
 
 def parse_parquet(name: str) -> tuple[str, int] | None:
-    """(table, attempt) of a compacted file's name, or None where it is something else."""
+    """(table, attempt) of a compacted file's name, or None for other files."""
     match = _PARQUET.fullmatch(name)
     return (match["table"], int(match["attempt"])) if match else None
 
 
 def claim_file(folder: Path, attempt: int) -> Path:
-    """What reserves an attempt number in the folder of a rank."""
+    """The file that reserves an attempt number in the folder of a rank."""
     return folder / f"attempt-{attempt:03d}"
 
 
 def claim_attempt(root: Path, rank: int) -> int:
-    """Take the next free attempt number of this rank; two processes that start at once get different ones."""
+    """Reserve the next free attempt number of this rank; concurrent processes get different numbers."""
     folder = metrics_folder(root, rank)
     folder.mkdir(parents=True, exist_ok=True)
     attempt = last_attempt(root, rank) + 1
@@ -83,7 +83,7 @@ def claim_attempt(root: Path, rank: int) -> int:
 
 
 def remove_stale(root: Path, rank: int) -> None:
-    """Remove what killed processes left half written; a file that was touched a moment ago may be someone's work."""
+    """Remove stale temporary files of killed processes; a recent file may be in use."""
     folders = [metrics_folder(root, rank)]
     if rank == 0:
         folders += [root, root / "postmortems", *(root / "incidents").glob("*")]
@@ -92,12 +92,12 @@ def remove_stale(root: Path, rank: int) -> None:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _STALE:
                 path.unlink()
-        except OSError:  # gone already, or not ours to remove
+        except OSError:  # already gone, or not removable
             continue
 
 
 def ranks(root: Path) -> list[int]:
-    """The ranks that have written anything into this run directory."""
+    """The ranks that have written to this run directory."""
     folders = (root / "metrics").glob("rank-*")
     files = (root / "events").glob("rank-*.jsonl")
     named = [_RANK.fullmatch(path.stem) for path in [*folders, *files]]
@@ -105,7 +105,7 @@ def ranks(root: Path) -> list[int]:
 
 
 def last_attempt(root: Path, rank: int) -> int:
-    """The number of the newest attempt of this rank, 0 where there is none."""
+    """The number of the newest attempt of this rank, 0 if there is none."""
     folder = metrics_folder(root, rank)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     parsed = [parse_segment(name) or parse_parquet(name) for name in names]
@@ -113,14 +113,14 @@ def last_attempt(root: Path, rank: int) -> int:
     return max([*claimed, *(table_attempt[1] for table_attempt in parsed if table_attempt)], default=0)
 
 
-# manifest.json: what the run declared, what was inferred, where it ran and how it ended.
+# manifest.json: the declared and the inferred config, the environment, and how the run ended.
 
 
 class ManifestText:
-    """Writes a manifest as JSON; what is the same object as at the last time is not encoded again.
+    """Writes a manifest as JSON; entries that are the same objects as last time are not encoded again.
 
-    Descriptions of a large model and of its weights take a hundred times as long as the few facts that change. So
-    whoever changes an entry replaces it, and what lies in `inferred` by itself.
+    The description of a large model takes a hundred times as long as the few entries that change. Therefore callers
+    replace an entry to change it, also each entry of `inferred`.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class ManifestText:
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of the run in `root`; a clear error where it is none, damaged, or newer than this version."""
+    """The manifest of the run in `root`; an error if it is missing, damaged, or newer than this version."""
     path = root / MANIFEST
     try:
         manifest = read_json(path)
@@ -153,12 +153,12 @@ def read_manifest(root: Path) -> dict[str, Any]:
             f"{root} is not a run directory: it has no {MANIFEST}. Give the folder that steadyrun.record wrote."
         ) from None
     except (OSError, ValueError) as problem:
-        raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
+        raise RunDirectoryError(f"cannot read {path}: {problem}") from problem
     if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
         raise RunDirectoryError(f"{path} was not written by steadyrun: it has no schema number")
     if manifest["schema"] > SCHEMA:
         raise NewerSchemaError(
-            f"{path} has schema {manifest['schema']}, this version of steadyrun reads up to {SCHEMA}: "
+            f"{path} has schema {manifest['schema']}, but this version of steadyrun reads up to {SCHEMA}: "
             "upgrade with `pip install --upgrade steadyrun`"
         )
     return manifest

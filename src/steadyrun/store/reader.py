@@ -1,4 +1,4 @@
-"""The reading side of a run directory. Works on finished, killed, damaged and still running runs alike."""
+"""Read a run directory: of a finished, killed, damaged or running run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def open_run(path: str | os.PathLike[str]) -> RunReader:
-    """Open a run directory for reading; a clear error where it is none."""
+    """Open a run directory for reading; a `RunDirectoryError` if it is not one."""
     return RunReader(run_folder(path))
 
 
@@ -41,7 +41,7 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
 
 
 class RunReader:
-    """What a run directory holds. Every call reads the files as they are now."""
+    """A run directory. Every call reads the current files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -52,7 +52,7 @@ class RunReader:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The manifest as it is now; empty where it is lost although the run's data is there."""
+        """The current manifest; empty if it is lost but the run's data exists."""
         try:
             return read_manifest(self.root)
         except NewerSchemaError:
@@ -65,30 +65,30 @@ class RunReader:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that wrote into this run."""
+        """The ranks that wrote to this run."""
         return ranks(self.root)
 
     @property
     def state(self) -> str:
-        """`running`, `finished`, `stopped`, `crashed`; or `killed` where it says running but its process is gone."""
+        """`running`, `finished`, `stopped`, `crashed`; or `killed` if it was running and its process is gone."""
         manifest = self.manifest
         state = str(manifest.get("state", "unknown"))
         return "killed" if state == "running" and process_is_gone(manifest.get("process", {})) else state
 
     @property
     def dropped(self) -> list[Dropped]:
-        """What the reads so far could not read, and why. `verify()` reads everything."""
+        """Unreadable data of the reads so far, with reasons. `verify()` reads everything."""
         return list(self._dropped)
 
     def as_of_now(self) -> Self:
-        """A view for one look at many series: which files and events there are is found out once."""
+        """A view for reading many series at once: files and events are listed only once."""
         view = type(self)(self.root)
         view._kept = {}
         view._axes = SharedAxes()
         return view
 
     def last_step(self, rank: int = 0) -> int | None:
-        """The last recorded step; where `run.step` was never called, the last that anything was logged for."""
+        """The last recorded step; if `run.step` was never called, the last step with a logged value."""
         parts = self._read(lambda: [(file.table, self._read_points(file, "step", [])) for file in self._files(rank)])
         ends = [(table, int(part.steps.max())) for table, part in parts if len(part.steps)]
         of_steps = [end for table, end in ends if table == _FIRST_TABLE]
@@ -121,14 +121,14 @@ class RunReader:
         return Series(name, steps, values, times)
 
     def events(self, kind: str | None = None, rank: int = 0, *, every_attempt: bool = False) -> list[Event]:
-        """The events of one rank, oldest first; of one kind if it is given."""
+        """The events of one rank, oldest first; only of one kind if given."""
         events = self._once("events", rank, lambda: self._read_events(rank))
         if not every_attempt:
             events = _without_repeated_steps(events)
         return [event for event in events if kind in (None, event.kind)]
 
     def verify(self) -> list[Dropped]:
-        """Read every column of every rank and return all that is damaged."""
+        """Read every column of every rank and return all damage."""
         for rank in self.ranks:
             self.events(rank=rank)
             for name in self.names(rank):
@@ -142,7 +142,7 @@ class RunReader:
         return f"<steadyrun run {str(self.root)!r}, {self.state}>"
 
     def _once(self, what: str, rank: int, read: Callable[[], list[_Item]]) -> list[_Item]:
-        """What `read` gives; in a view as of now, what it gave the first time."""
+        """The result of `read`; in a fixed view, its first result."""
         if self._kept is None:
             return read()
         if (what, rank) not in self._kept:
@@ -151,7 +151,7 @@ class RunReader:
         return items
 
     def _read(self, read: Callable[[], _Item]) -> _Item:
-        """Read again if files vanish meanwhile, from the files that there are then."""
+        """Read again from the current files if files vanish meanwhile."""
         return despite_compaction(read, self._forget_files)
 
     def _forget_files(self) -> None:
@@ -162,8 +162,10 @@ class RunReader:
     def _read_events(self, rank: int) -> list[Event]:
         path = events_file(self.root, rank)
         events, dropped = read_events(path, rank)
-        if not events and not dropped and path.exists() and self._files(rank):  # it would name their attempt at least
-            dropped = [Dropped(path.name, "it is empty: what it held is lost", 1, "file")]
+        if (
+            not events and not dropped and path.exists() and self._files(rank)
+        ):  # it would contain at least their attempt
+            dropped = [Dropped(path.name, "it is empty: its events are lost", 1, "file")]
         self._dropped.update(dict.fromkeys(dropped))
         return events
 
@@ -200,7 +202,7 @@ class RunReader:
         return kept
 
     def _seams(self, rank: int) -> list[tuple[int, int]]:
-        """Of every attempt, in order, the first step that it or a later one recorded."""
+        """For every attempt, in order, the first step that it or a later attempt recorded."""
         newest, first = last_attempt(self.root, rank), _NO_STEP
         seams = []
         for attempt, step in sorted(_attempt_starts(self.events(rank=rank, every_attempt=True)).items(), reverse=True):
@@ -227,7 +229,7 @@ def _attempt_starts(events: list[Event]) -> dict[int, int]:
 
 
 def _without_repeated_steps(events: list[Event]) -> list[Event]:
-    """Drop what an earlier attempt said of steps that a later attempt ran again."""
+    """Drop the values of an earlier attempt for steps that a later attempt repeated."""
     kept: list[Event] = []
     seam = _NO_STEP
     for event in reversed(events):
@@ -239,7 +241,7 @@ def _without_repeated_steps(events: list[Event]) -> list[Event]:
 
 
 def _validation_series(events: list[Event]) -> dict[str, list[ColumnPoints]]:
-    """Validation events as series: val_loss, val_class_loss/<class> and every other number given."""
+    """Validation events as series: val_loss, val_class_loss/<class> and all other given numbers."""
     rows_by_name: dict[str, list[tuple[int, float, float]]] = {}
     for event in events:
         for name, value in event.fields.get("values", {}).items():
@@ -254,7 +256,7 @@ def _as_points(rows: list[tuple[int, float, float]]) -> ColumnPoints:
 
 
 def process_is_gone(process: Any) -> bool:
-    """Whether a manifest's process is known to be gone: it ran on this host and has no process there now."""
+    """Whether a manifest's process is known to be gone: it ran on this host and no longer exists."""
     if not isinstance(process, dict) or process.get("host") != platform.node():
         return False
     if not isinstance(process.get("pid"), int) or not 0 < process["pid"] < 2**31:
@@ -269,7 +271,7 @@ def process_is_gone(process: Any) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended and only waits for its parent, where the system tells."""
+    """Whether a process is a zombie, if the system reports it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,8 +1,10 @@
-"""A run directory in a few lines of text."""
+"""A summary of a run directory in a few lines of text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.store.reader import RunReader
@@ -12,13 +14,15 @@ _PLAIN_KINDS = {"start", "validation"}
 
 
 def describe(run: RunReader) -> str:
-    """State, steps, losses, what was noted and what could not be read."""
+    """State, steps, losses, notes and unreadable parts."""
     names = run.names()
     lines = [f"{run.root}: {run.state}{_why(run)}", f"  {len(names)} series"]
     for name, label in (("loss", "loss"), ("val_loss", "validation loss")):
         if name in names and len(series := run.series(name)):
             first, last = series.values[0], series.values[-1]
-            lines.append(f"  {label} {first:.4g} at step {series.steps[0]}, {last:.4g} at step {series.steps[-1]}")
+            lines.append(
+                f"  {label} {shown(first)} at step {series.steps[0]}, {shown(last)} at step {series.steps[-1]}"
+            )
     for event in run.events():
         if event.kind not in _PLAIN_KINDS:
             text = event.fields.get("why") or event.fields.get("message") or ""
@@ -35,12 +39,12 @@ def _why(run: RunReader) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from a run directory on one line: what could move the cursor, or reorder the line, is spelled out."""
+    """Text from a run directory on one line, with control characters escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def one_line(text: str) -> str:
-    """Text of a run as one line without characters that move the cursor or reorder the line, and not endless."""
+    """Text of a run as one line without control characters, truncated to 1,000 characters."""
     safe = printable(text)
     return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
 

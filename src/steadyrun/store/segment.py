@@ -1,9 +1,8 @@
 """One Arrow IPC stream file: written append-only, a checksum on every column of every record batch.
 
-Arrow itself notices neither a flipped byte nor a zero-filled tail. So each batch's metadata holds its row
-count, one CRC-32 per column, and the CRC-32 of the column names. A column can be verified without reading
-the others, and a batch is one `write`, so what a killed process leaves is a whole number of batches and at
-most one torn one.
+Arrow itself detects neither a flipped byte nor a zero-filled tail. Therefore each batch's metadata holds its
+row count, one CRC-32 per column, and the CRC-32 of the column names. A column can be verified without reading
+the others, and a batch is one `write`, so a killed process leaves at most one incomplete batch.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ import pyarrow as pa
 from steadyrun.records import Dropped
 from steadyrun.store.jsonio import regular_size
 
-# Arrow unpacks compressed batches at once, however large they become. We write none, so those are refused unread.
+# Arrow unpacks compressed batches whatever their size. We write none, so they are rejected unread.
 _RECORD_BATCH = 3  # of the union MessageHeader
 _KIND, _HEADER, _BODY = 1, 2, 3  # fields of the table Message
 _COMPRESSION = 3  # field of the table RecordBatch
 
 
 def plain_batch(metadata: bytes) -> int | None:
-    """The length of the body of an uncompressed record batch; None if the metadata is of something else."""
+    """The length of the body of an uncompressed record batch; None for other metadata."""
     try:
         message = _unsigned(metadata, 0)
         kind, header, body = (_field(metadata, message, number) for number in (_KIND, _HEADER, _BODY))
@@ -44,7 +43,7 @@ def plain_batch(metadata: bytes) -> int | None:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table lies; 0 where the table does not have it."""
+    """The position of a field in a flatbuffers table; 0 if the table does not have it."""
     entries = table - struct.unpack_from("<i", data, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", data, entries)[0]:
         return 0
@@ -61,8 +60,8 @@ STEP, TIME = "step", "time"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _MESSAGE_START = b"\xff\xff\xff\xff"
 _UNREADABLE = (pa.ArrowException, OSError)
-_LARGEST = 2**32  # bytes of a segment that are read; one is closed at a hundredth of it
-_SEARCHED = 2**28  # bytes behind damage in which the next batch is looked for
+_LARGEST = 2**32  # largest segment to read, in bytes; segments are closed at a hundredth of it
+_SEARCHED = 2**28  # bytes after damage to search for the next batch
 _PIECE = 2**24
 
 
@@ -72,7 +71,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 
 
 def checksum(column: pa.Array) -> int:
-    """CRC-32 over the bytes that carry meaning: the validity bits, if any value is missing, then the values."""
+    """CRC-32 of the validity bits, if any value is missing, then of the values."""
     rows = len(column)
     validity, values = column.buffers()
     crc = zlib.crc32(memoryview(validity)[: (rows + 7) // 8]) if column.null_count else 0
@@ -84,7 +83,7 @@ def names_checksum(names: Sequence[str]) -> str:
 
 
 class SegmentWriter:
-    """Appends record batches to one new file. It never opens an existing one: one writer per file."""
+    """Appends record batches to a new file; never opens an existing one: one writer per file."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
@@ -98,13 +97,13 @@ class SegmentWriter:
         self.rows = 0
         try:
             self._write(head)
-        except BaseException:  # no reader knows what to do with a file that has no head
+        except BaseException:  # a file without a header is unreadable
             os.close(self._descriptor)
             path.unlink(missing_ok=True)
             raise
 
     def write(self, columns: Sequence[Sequence[float | None] | pa.Array]) -> None:
-        """Append one batch: steps, times, then the values of each column in order; None is a missing value."""
+        """Append one batch: steps, times, then the values of each column in order; None for missing values."""
         batch = pa.record_batch(
             [_array(values, field.type) for values, field in zip(columns, self._schema, strict=True)],
             schema=self._schema,
@@ -121,12 +120,12 @@ class SegmentWriter:
 
     @property
     def deleted(self) -> bool:
-        """Whether someone has deleted the file, or moved it away: what is written now would be lost."""
+        """Whether the file was deleted or moved: further writes would be lost."""
         try:
             return not os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
         except FileNotFoundError:
             return True
-        except OSError:  # a filesystem that cannot be asked just now
+        except OSError:  # the filesystem does not respond now
             return False
 
     def close(self) -> None:
@@ -136,7 +135,7 @@ class SegmentWriter:
             os.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Close after a failed write; the reader skips the torn tail."""
+        """Close after a failed write; the reader skips the incomplete tail."""
         os.close(self._descriptor)
 
     def _write(self, data: Any) -> None:
@@ -162,7 +161,7 @@ class SegmentReader:
         self.path = path
         self.dropped: list[Dropped] = []
         self._head_size = 0
-        self.position = 0  # up to here batches were read
+        self.position = 0  # batches were read up to here
         self.names: list[str] = []
         try:
             self._data, size = _map(path)
@@ -172,7 +171,7 @@ class SegmentReader:
             self._drop(1, f"it cannot be read ({problem})", "file")
             return
         if size > _LARGEST:
-            self._drop(size - len(self._data), "more than is read of one segment")
+            self._drop(size - len(self._data), "it is larger than steadyrun reads of one segment")
         source = pa.BufferReader(self._data)
         try:
             schema = pa.ipc.open_stream(source).schema
@@ -183,7 +182,7 @@ class SegmentReader:
             if len(self._data):
                 self._drop(len(self._data), "its header is damaged or incomplete")
             else:
-                self._drop(1, "it is empty: what it held is lost, or is being written now", "file")
+                self._drop(1, "it is empty: its rows are lost, or it is being written now", "file")
             return
         self._head_size = source.tell()
         self.names = names
@@ -193,7 +192,7 @@ class SegmentReader:
             self.names = []
 
     def _first_batch_disagrees(self) -> bool:
-        """Whether a first batch reads but says that the columns have other names: a flip in the header."""
+        """Whether the first batch is readable but has other column names: a flipped byte in the header."""
         if self._message_end(self._head_size) is None:
             return False
         try:
@@ -205,9 +204,9 @@ class SegmentReader:
         return said is not None and said.decode(errors="replace") != self._names_crc
 
     def batches(self, wanted: Sequence[str], start: int = 0) -> Iterator[Batch]:
-        """Verified batches with the `wanted` columns; what cannot be read goes to `dropped`.
+        """Verified batches with the `wanted` columns; unreadable data is reported in `dropped`.
 
-        `start` is a `position` up to which an earlier reader of this file came, for those who follow it.
+        `start` is the `position` of an earlier reader of this file, for following it.
         """
         chosen = frozenset(wanted)
         present = [index for index, name in enumerate(self.names) if name in chosen]
@@ -216,7 +215,7 @@ class SegmentReader:
             position = yield from self._run_of_batches(position, present)
 
     def _run_of_batches(self, start: int, present: list[int]) -> Generator[Batch, None, int | None]:
-        """Batches from `start` to the end or to damage; returns where reading can go on, None at the end."""
+        """Batches from `start` to the end or to damage; returns the position to continue from, None at the end."""
         source, offset = self._stream_at(start)
         reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=present))
         while True:
@@ -229,7 +228,7 @@ class SegmentReader:
                 if position + len(END_OF_STREAM) >= len(self._data):
                     tail = len(self._data) - position
                     if tail and bytes(self._data[position:]) != END_OF_STREAM:
-                        self._drop(tail, "a torn or zero-filled tail")
+                        self._drop(tail, "its tail is incomplete or zero-filled")
                     return None
                 return position if position > start else self._skip_damage(position)
             except _UNREADABLE:
@@ -238,11 +237,11 @@ class SegmentReader:
                 return self._skip_damage(position)
             verified = self._verified(batch, checksums, present)
             yield verified
-            if None in verified.columns.values():  # then its stated length may be wrong as well
+            if None in verified.columns.values():  # then its stated length may also be wrong
                 return self._next_batch(position + 8)
 
     def _stream_at(self, start: int) -> tuple[pa.BufferReader, int]:
-        """A source that reads the schema, then some batches from `start` on; and what to add to its positions."""
+        """A source with the schema and the batches from `start`, and the offset of its positions."""
         if start == self._head_size:
             return pa.BufferReader(self._data), 0
         end = start
@@ -255,19 +254,19 @@ class SegmentReader:
         return pa.BufferReader(bytes(self._data[: self._head_size]) + bytes(self._data[start:end]))
 
     def _skip_damage(self, start: int) -> int | None:
-        """Drop what lies between `start` and the next batch that reads."""
+        """Skip the data between `start` and the next readable batch."""
         readable = self._next_batch(start + 8)
         if readable is not None:
             self._drop(readable - start, "damaged")
             return readable
         zero = all(not any(piece) for _, piece in self._pieces(start))
-        why = "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now"
+        why = "zero-filled" if zero else "a part is incomplete or damaged: the writer was stopped, or is writing now"
         self._drop(len(self._data) - start, why)
         return None
 
     def _next_batch(self, start: int) -> int | None:
-        """Where the next batch that reads begins, at or after `start`."""
-        tried = 0  # bytes: what looks like messages inside of each other must not be read again and again
+        """The position of the next readable batch at or after `start`."""
+        tried = 0  # bytes: nested pseudo-messages must not be read repeatedly
         for offset, piece in self._pieces(start):
             for position in _aligned(piece, offset):
                 end = self._message_end(position)
@@ -278,7 +277,7 @@ class SegmentReader:
         return None
 
     def _pieces(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """What lies behind `start`, as far as it is searched, and where each piece begins."""
+        """The data after `start` to search, in pieces with their positions."""
         end = min(len(self._data), start + _SEARCHED)
         for offset in range(start, end, _PIECE):
             yield offset, bytes(self._data[offset : min(end, offset + _PIECE)])
@@ -292,7 +291,7 @@ class SegmentReader:
         return self._trusted(batch, metadata) is not None
 
     def _message_end(self, position: int) -> int | None:
-        """Where the batch that begins at `position` ends; None if there is none such as we write them."""
+        """The end of the batch at `position`; None if there is no valid batch."""
         prefix = bytes(self._data[position : position + 8])
         size = int.from_bytes(prefix[4:], "little", signed=True)
         if not prefix.startswith(_MESSAGE_START) or not 0 < size <= len(self._data) - position - 8:
@@ -317,7 +316,7 @@ class SegmentReader:
             good = _sound(column, rows) and f"{checksum(column):08x}" == checksums[8 * index : 8 * index + 8]
             columns[self.names[index]] = column if good else None
             if not good:
-                self._drop(rows, f"checksum of {self.names[index]!r} does not match", "rows")
+                self._drop(rows, f"the checksum of {self.names[index]!r} does not match", "rows")
         return Batch(rows, columns)
 
     def _drop(self, size: int, reason: str, unit: str = "bytes") -> None:
@@ -325,7 +324,7 @@ class SegmentReader:
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Values as an array that begins at its buffers' beginning: checksums are over buffers."""
+    """Values as an array without an offset into its buffers, because checksums cover buffers."""
     if isinstance(values, pa.Array):
         return values if values.offset == 0 else pa.concat_arrays([values])
     dtype = np.dtype(np.int64 if kind == pa.int64() else np.float64)
@@ -339,7 +338,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _are_exact(values: Sequence[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether numpy makes of them what Arrow would, which refuses a whole number that a float cannot hold."""
+    """Whether numpy converts them like Arrow, which rejects integers that a float cannot represent."""
     kinds = set(map(type, values)) - {type(None)}
     whole = {kind for kind in kinds if kind is int}
     numbers = kinds - whole if dtype == np.float64 else set()
@@ -349,13 +348,13 @@ def _are_exact(values: Sequence[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _from_numpy(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
-    """From its buffers: `pa.array` imports pandas if it is installed, which takes as long as a thousand flushes."""
+    """An array from its buffers: `pa.array` would import pandas, which takes as long as a thousand flushes."""
     validity = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
 
 
 def to_numpy(array: pa.Array) -> Any:
-    """The values of an array, NaN where it has none; without pandas, as above."""
+    """The values of an array, NaN for missing ones; without pandas, as above."""
     if array.type not in (pa.int64(), pa.float64()) or (array.null_count and array.type == pa.int64()):
         return array.to_numpy(zero_copy_only=False)
     dtype = np.dtype(np.int64 if array.type == pa.int64() else np.float64)
@@ -367,7 +366,7 @@ def to_numpy(array: pa.Array) -> Any:
 
 
 def is_present(array: pa.Array) -> Any:
-    """Which elements of an array have a value."""
+    """The mask of elements with a value."""
     validity = array.buffers()[0]
     if validity is None or not array.null_count:
         return np.ones(len(array), np.bool_)
@@ -376,14 +375,14 @@ def is_present(array: pa.Array) -> Any:
 
 
 def _sound(column: pa.Array, rows: int) -> bool:
-    """Whether the buffers are as large as the row count needs (damaged metadata can say otherwise)."""
+    """Whether the buffers are large enough for the row count, which damaged metadata can contradict."""
     validity, values = column.buffers()
     enough = values is not None and values.size >= rows * 8
     return enough and (not column.null_count or (validity is not None and validity.size >= (rows + 7) // 8))
 
 
 def _aligned(piece: bytes, offset: int) -> Iterator[int]:
-    """The offsets, multiples of eight, at which a message may begin in a piece of the file that begins at `offset`."""
+    """The offsets, multiples of eight, at which a message may begin in a piece of the file at `offset`."""
     mark = piece.find(_MESSAGE_START)
     while mark >= 0:
         if (offset + mark) % 8 == 0:
@@ -392,7 +391,7 @@ def _aligned(piece: bytes, offset: int) -> Iterator[int]:
 
 
 def _map(path: Path) -> tuple[pa.Buffer, int]:
-    """The file as far as it is read, and its size."""
+    """The readable part of the file, and its size."""
     size = regular_size(path)
     if size == 0:
         return pa.py_buffer(b""), 0

@@ -1,4 +1,4 @@
-"""Every series the recorder writes, once: the docs page is generated from here and a test holds it to the truth."""
+"""Every series the recorder writes. The docs page is generated from here, and a test compares it with recordings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One series, or a family of them where the pattern has a `*`."""
+    """One series, or a family of series if the pattern has a `*`."""
 
     pattern: str
     meaning: str
@@ -27,28 +27,28 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("val_loss", "validation loss as given to `run.val`", probe="run.val", panel=1),
     CatalogueEntry("lr/*", "learning rate of each param group as used by the optimizer's step", panel=2),
     CatalogueEntry("grad_norm", "global gradient norm before clipping, unscaled", panel=3),
-    CatalogueEntry("grad_norm_applied", "the same when the optimizer stepped: after clipping", panel=3),
-    CatalogueEntry("clip_threshold", "the norm that gradients were clipped to", panel=3),
-    CatalogueEntry("clipped", "1 where clipping made the gradient smaller", panel=3),
+    CatalogueEntry("grad_norm_applied", "global gradient norm at the optimizer's step, after clipping", panel=3),
+    CatalogueEntry("clip_threshold", "the clip threshold: the norm that gradients were clipped to", panel=3),
+    CatalogueEntry("clipped", "1 if clipping reduced the gradient", panel=3),
     CatalogueEntry("loss_scale", "the GradScaler's scale during the step", panel=3),
-    CatalogueEntry("skipped", "1 where no optimizer step happened", panel=3),
+    CatalogueEntry("skipped", "1 if no optimizer step happened", panel=3),
     CatalogueEntry("backwards", "backward passes in the step (micro-batches)"),
-    CatalogueEntry("backward_loss", "sum of the numbers on which `backward()` was called in the step, unscaled"),
+    CatalogueEntry("backward_loss", "sum of the values on which `backward()` was called in the step, unscaled"),
     CatalogueEntry("optimizer_steps", "optimizer steps since the last `run.step`"),
-    CatalogueEntry("scheduler_steps", "how often the scheduler had been stepped when `run.step` was called", panel=2),
-    CatalogueEntry("training", "1 where the model was in training mode when the optimizer stepped"),
+    CatalogueEntry("scheduler_steps", "scheduler steps so far when `run.step` was called", panel=2),
+    CatalogueEntry("training", "1 if the model was in training mode when the optimizer stepped"),
     CatalogueEntry("step_time", "time since the last `run.step`", "s"),
-    CatalogueEntry("batch_index", "number of the batch: counted from the start of the attempt, or as given"),
+    CatalogueEntry("batch_index", "index of the batch, counted from the start of the attempt or as given"),
     CatalogueEntry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
-    CatalogueEntry("label_hash", "the same of the batch's class labels alone"),
-    CatalogueEntry("target_hash", "the same of the batch's targets alone: its last classes, else its last array"),
-    CatalogueEntry("inputs_again", "examples of the batch, of a sample, whose inputs came before"),
-    CatalogueEntry("targets_changed", "how many of them have another target now"),
+    CatalogueEntry("label_hash", "the same for the batch's class labels only"),
+    CatalogueEntry("target_hash", "the same for the batch's targets only: its last class labels, else its last array"),
+    CatalogueEntry("inputs_again", "examples in a sample of the batch whose inputs occurred before"),
+    CatalogueEntry("targets_changed", "number of these with another target than before"),
     CatalogueEntry("examples", "examples in the batch"),
-    CatalogueEntry("tokens", "tokens in the batch, without padding where `pad_id` is declared"),
-    CatalogueEntry("repeated_tokens", "share of the batch's tokens that are the token before them, without padding"),
+    CatalogueEntry("tokens", "tokens in the batch, without padding if `pad_id` is declared"),
+    CatalogueEntry("repeated_tokens", "fraction of the batch's tokens that equal the previous token, without padding"),
     CatalogueEntry(
-        "ignored_labels", "share of the batch's labels that are -100, which losses skip; missing where none is"
+        "ignored_labels", "fraction of the batch's labels that are -100, which losses ignore; missing if there are none"
     ),
     CatalogueEntry("batch_nonfinite", "fraction of the batch's floating-point values that are NaN or infinite"),
     CatalogueEntry("class_loss/*", "loss per class as given to `run.step`", panel=7),
@@ -60,106 +60,105 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry("block_param_norm/*", "norm of a block's parameters", probe="blocks", panel=5),
     CatalogueEntry(
-        "update_ratio/*", "how far the step moved a block's parameters, relative to their norm", probe="blocks"
+        "update_ratio/*", "norm of the step's change of a block's parameters, relative to their norm", probe="blocks"
     ),
-    CatalogueEntry(
-        "stalled", "share of the elements with a gradient that the step did not change at all", probe="blocks"
-    ),
+    CatalogueEntry("stalled", "fraction of the elements with a gradient that the step did not change", probe="blocks"),
     CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
     CatalogueEntry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
     CatalogueEntry("step_count/*", "the optimizer's own step count in a param group", probe="moments"),
     CatalogueEntry(
-        "update_scale/*", "size of a tensor's update, 1 where it is what Adam makes of its moments", probe="moments"
+        "update_scale/*", "size of a tensor's update, relative to what Adam computes from its moments", probe="moments"
     ),
-    CatalogueEntry(
-        "update_decay/*", "the part of that update that shrinks the tensor: its weight decay", probe="moments"
-    ),
-    CatalogueEntry("update_misfit/*", "share of that update which neither explains", probe="moments"),
-    CatalogueEntry("epsilon_share/*", "how much of Adam's denominator is its epsilon, on average", probe="moments"),
+    CatalogueEntry("update_decay/*", "the part of that update that shrinks the tensor: weight decay", probe="moments"),
+    CatalogueEntry("update_misfit/*", "fraction of that update that neither explains", probe="moments"),
+    CatalogueEntry("epsilon_share/*", "mean fraction of Adam's denominator that is epsilon", probe="moments"),
     CatalogueEntry("spectral_norm/*", "largest singular value of a matrix", probe="spectral", panel=5),
     CatalogueEntry(
-        "dead_units/*", "hidden units silent (below 1e-6) on over 99% of the batch", probe="dead_units", panel=6
+        "dead_units/*",
+        "hidden units that are inactive (below 1e-6) on over 99% of the batch",
+        probe="dead_units",
+        panel=6,
     ),
     CatalogueEntry(
-        "silent_inputs/*", "share of the batch on which no hidden unit is active", probe="dead_units", panel=6
+        "silent_inputs/*", "fraction of the batch on which no hidden unit is active", probe="dead_units", panel=6
     ),
     CatalogueEntry(
         "dead_heads/*", "heads with entropy below log 2 on over 99% of the queries", probe="attention", panel=6
     ),
     CatalogueEntry(
-        "low_entropy_share/*", "share of a head's queries with entropy below log 2", probe="attention", panel=6
+        "low_entropy_share/*", "fraction of a head's queries with entropy below log 2", probe="attention", panel=6
     ),
     CatalogueEntry("attention_entropy/*", "mean attention entropy of a block", "nats", "attention", 6),
     CatalogueEntry(
         "lowest_head_entropy/*",
-        "the smallest mean attention entropy of a head of a block, by queries and keys alone",
+        "smallest mean attention entropy of a block's heads, from queries and keys only",
         "nats",
         "attention",
         6,
     ),
     CatalogueEntry(
-        "future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1
+        "future_attention/*", "fraction of self-attention on later keys, largest over heads", "", "attention", 1
     ),
-    _objective("batchnorm_values", "fewest values per channel that a batch normalisation had"),
+    _objective("batchnorm_values", "fewest values per channel in a batch normalisation"),
     _objective("running_statistics", "normalisations in training mode that keep statistics"),
-    _objective("untouched_statistics", "those whose statistics are still the initial ones"),
-    _objective("empty_starts", "backward passes of the step that began without gradients"),
-    CatalogueEntry("padding_attention", "share of attention on padding, of the block with most", "", "attention", 6),
+    _objective("untouched_statistics", "normalisations whose statistics are still the initial ones"),
+    _objective("empty_starts", "backward passes of the step that started without gradients"),
+    CatalogueEntry("padding_attention", "fraction of attention on padding, largest over blocks", "", "attention", 6),
     CatalogueEntry(
         "saturated/*",
-        "share of a bounded layer's values within 1% of the ends of its range",
+        "fraction of a bounded layer's values within 1% of the ends of its range",
         probe="dead_units",
         panel=6,
     ),
-    _objective("output_alike", "how far outputs of other inputs point the same way: 1 if all do"),
-    _objective("log_z", "mean log of the sum of the exponentials of the model's output"),
-    _objective("grad_norm_left", "smallest norm of the gradients when a backward pass of the step began"),
-    _objective("grad_norm_used", "norm of the gradients that the optimizer found when it stepped"),
-    _objective("targets/same", "share of supervised targets that are the input token itself"),
-    _objective("targets/next", "share that are the next input token"),
-    _objective("targets/second", "share that are the input token after the next"),
-    _objective("targets/supervised", "share of targets that are not ignored by the loss"),
-    _objective("targets/padding", "share of supervised positions at which padding is to predict padding"),
-    _objective("targets/ends_given", "how often the end of a text stands in the inputs, after their start"),
-    _objective("targets/ends_asked", "how often the end of a text is a target"),
-    _objective("targets/alike", "how likely two targets of the batch are of one class"),
-    _objective("targets/alike_overall", "the same of all batches sampled so far together"),
+    _objective("output_alike", "length of the outputs' mean direction: 1 if all outputs point the same way"),
+    _objective("log_z", "mean logsumexp of the model's output"),
+    _objective("grad_norm_left", "smallest gradient norm at the start of a backward pass of the step"),
+    _objective("grad_norm_used", "gradient norm that the optimizer got"),
+    _objective("targets/same", "fraction of supervised targets that equal the input token"),
+    _objective("targets/next", "fraction of supervised targets that equal the next input token"),
+    _objective("targets/second", "fraction of supervised targets that equal the input token after the next"),
+    _objective("targets/supervised", "fraction of targets that the loss does not ignore"),
+    _objective("targets/padding", "fraction of supervised positions at which padding predicts padding"),
+    _objective("targets/ends_given", "end-of-text tokens in the inputs, after the first position"),
+    _objective("targets/ends_asked", "end-of-text tokens in the targets"),
+    _objective("targets/alike", "probability that two targets of the batch have the same class"),
+    _objective("targets/alike_overall", "the same over all batches sampled so far"),
     _objective("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats"),
-    _objective("targets/count", "class targets that count in the batch"),
+    _objective("targets/count", "class targets of the batch that are not ignored"),
     _objective("fit/*", "error of predictions against their targets, by kind of comparison"),
-    _objective("fit_out_of_reach/*", "part of the learnable error that bounded outputs cannot remove"),
-    _objective("fit_weight/*", "factor of a comparison in the loss; negative if errors are rewarded"),
+    _objective("fit_out_of_reach/*", "fraction of the learnable error that bounded outputs cannot remove"),
+    _objective("fit_weight/*", "weight of a comparison in the loss; negative if errors are rewarded"),
     _objective("fit_target/*", "mean of the targets"),
-    _objective("fit_odds/*", "weight of all positive targets against that of the negative ones"),
-    _objective("passes_alike", "1 if two passes of the step gave the same outputs"),
-    _objective("copy/distance", "distance of a copy of the model that ran in the step"),
-    _objective("copy/size", "norm of its weights"),
-    _objective("copy/model_size", "norm of the model's weights at the same time"),
+    _objective("fit_odds/*", "weight of all positive targets relative to the negative ones"),
+    _objective("passes_alike", "1 if two forward passes of the step gave the same outputs"),
+    _objective("copy/distance", "distance between the model's weights and those of a copy that ran in the step"),
+    _objective("copy/size", "norm of the copy's weights"),
+    _objective("copy/model_size", "norm of the model's weights at the same step"),
     _objective("fit_guess/*", "error of the mean of all targets sampled so far, by kind of comparison"),
-    _objective("inputs/mean", "mean of the floating-point values that the model is given"),
+    _objective("inputs/mean", "mean of the model's floating-point inputs"),
     _objective("inputs/std", "their standard deviation"),
     _objective("inputs/nonfinite", "fraction of them that is NaN or infinite"),
-    CatalogueEntry("val_inputs/*", "the same three of the first passes of a validation", "", "run.val"),
+    CatalogueEntry("val_inputs/*", "the same three for the first passes of a validation", "", "run.val"),
     _objective(
         "padding_counted",
-        "fraction of the positions with a gradient that are padding at the end of a sequence: the token that pads, or "
+        "fraction of the positions with a gradient that are padding at the end of a sequence: the padding token, or "
         "steps of zeros",
     ),
-    _objective("padding_declared", "1 where the token that pads is known, 0 for steps of zeros"),
+    _objective("padding_declared", "1 if the padding token is known, 0 for steps of zeros"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
-    CatalogueEntry("gpu/utilisation", "as the driver tells", "%", "system"),
-    CatalogueEntry("gpu/temperature", "as the driver tells", "°C", "system"),
+    CatalogueEntry("gpu/utilisation", "as reported by the driver", "%", "system"),
+    CatalogueEntry("gpu/temperature", "as reported by the driver", "°C", "system"),
     CatalogueEntry(
-        "histogram/*", "share of values per power of two, of activations, gradients and weights", "", "histograms"
+        "histogram/*", "fraction of values per power of two, for activations, gradients and weights", "", "histograms"
     ),
     CatalogueEntry("example_hash/train", "52-bit hashes of (a sample of) the training examples", probe="new examples"),
     CatalogueEntry(
-        "example_hash/val", "the same of the validation examples, from `run.val(batches=…)`", probe="new examples"
+        "example_hash/val", "the same for the validation examples, from `run.val(batches=…)`", probe="new examples"
     ),
 )
 
 
 def entry_for(name: str) -> CatalogueEntry | None:
-    """The entry that documents a series, None for a series of the user's own."""
+    """The entry that documents a series, None for the user's own series."""
     return next((entry for entry in CATALOGUE if fnmatch.fnmatchcase(name, entry.pattern)), None)

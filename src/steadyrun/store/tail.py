@@ -1,4 +1,4 @@
-"""A run that is being written, followed: for pages, for forwarding and for `check --follow`."""
+"""Follow a run that is being written: for pages, forwarding and `check --follow`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from steadyrun.store.reader import RunReader
 from steadyrun.store.segment import STEP, TIME, Batch, SegmentReader
 from steadyrun.store.trial_record import FILE as TRIAL
 
-# A run that is being written, read again and again: what was read is kept, and each look reads only what is new.
+# Repeated reading of a run that is being written: each look reads only new data.
 
 
 Fingerprint = Mapping[Path, tuple[int, int]]
 
 
 def fingerprint(root: Path) -> Fingerprint:
-    """What changes when a rank, a replay or a trial writes: its files, their sizes and their times."""
+    """The files of a run with their sizes and times, which change when a rank, a replay or a trial writes."""
     sizes = {}
     written = [path for folder in ("metrics", "events") for path in (root / folder).rglob("*")]
-    incidents = (root / "incidents").glob("step-*/*.json")  # a replay writes there when the run is long over
+    incidents = (root / "incidents").glob("step-*/*.json")  # a replay writes there after the run has ended
     for path in [*written, root / MANIFEST, root / TRIAL, *incidents]:
         try:
             status = path.stat()
-        except OSError:  # not there yet, or just compacted away
+        except OSError:  # does not exist yet, or was just compacted
             continue
         sizes[path] = (status.st_size, status.st_mtime_ns)
     return sizes
@@ -39,7 +39,7 @@ def fingerprint(root: Path) -> Fingerprint:
 
 @dataclass
 class _Part:
-    """What was read of one column of one file, up to which place, and what could not be read."""
+    """What was read of one column of one file, up to which position, and the damage."""
 
     points: ColumnPoints
     position: int
@@ -48,7 +48,7 @@ class _Part:
 
 
 class TailView(RunReader):
-    """Like `open_run`, for one who looks often. All reads between two looks see the same files and events."""
+    """Like `open_run`, for frequent polling. All reads between two looks see the same files and events."""
 
     def __init__(self, root: Path) -> None:
         self._parts: dict[tuple[Path, str], _Part] = {}
@@ -58,7 +58,7 @@ class TailView(RunReader):
         self._kept, self._axes = {}, SharedAxes()
 
     def look(self) -> bool:
-        """Take notice of what is there now; whether anything has changed since the last look."""
+        """Take a new look at the files; return whether anything changed."""
         standing = fingerprint(self.root), self.state
         if standing == self._standing:
             return False
@@ -76,7 +76,7 @@ class TailView(RunReader):
         return part.points
 
     def _read_on(self, file: DataFile, name: str, part: _Part | None, size: int) -> _Part:
-        """Read what is new; a file in which something is damaged, or a last batch half written, is read whole."""
+        """Read new data; a file with damage or an incomplete last batch is read whole."""
         start = part.position if part is not None and not part.dropped else 0
         dropped: list[Dropped] = []
         points, position = read_on(file, name, dropped, start, self._axes)
@@ -85,7 +85,7 @@ class TailView(RunReader):
         return _Part(self._sharing(file.path, points), position, size, dropped)
 
     def _sharing(self, path: Path, points: ColumnPoints) -> ColumnPoints:
-        """The points; where another column of the file has the same steps, with its arrays: half of the memory."""
+        """The points; columns of a file with the same steps share arrays, which halves the memory."""
         for (other, _), part in self._parts.items():
             known = part.points
             if other == path and len(known.steps) == len(points.steps) and np.array_equal(known.steps, points.steps):
@@ -104,17 +104,17 @@ def _joined(old: ColumnPoints, new: ColumnPoints) -> ColumnPoints:
     )
 
 
-# What is new in a run's files since the last look: rows and events of one attempt. Nothing that was read is kept.
+# New rows and events of one attempt since the last look. Nothing is kept in memory.
 
 
 TABLES = ("steps", "samples", "log")
-_SLICE = 256  # rows that are Python numbers at a time
+_SLICE = 256  # rows to convert to Python numbers at a time
 _PIECE = 2**20  # bytes of the event log read at a time
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """The present values of one row of a table."""
+    """The existing values of one row of a table."""
 
     table: str
     step: int
@@ -123,12 +123,14 @@ class TableRow:
 
 
 class RowTail:
-    """Follows the segments of one attempt. They are compacted away when the run closes; read them before."""
+    """Follows the segments of one attempt. Read them before the run closes and compacts them."""
 
     def __init__(self, root: Path, attempt: int, wanted: Callable[[str], bool], every: int = 1) -> None:
         self._folder, self._attempt = metrics_folder(root, 0), attempt
         self._wanted, self._every = wanted, every
-        self._positions: dict[str, tuple[int, int]] = {}  # of a segment: where to read on, and its size then
+        self._positions: dict[
+            str, tuple[int, int]
+        ] = {}  # per segment: the position to continue from, and its size then
 
     def new(self) -> Iterator[TableRow]:
         for table in TABLES:
@@ -168,12 +170,12 @@ def _as_python(columns: dict[str, pa.Array], start: int) -> Iterator[tuple[int, 
 
 
 class EventTail:
-    """Follows the event log of the first rank, from where it ended when this was made."""
+    """Follows the event log of the first rank, from its end at creation."""
 
     def __init__(self, root: Path) -> None:
         self._path = events_file(root, 0)
         self._position = self._path.stat().st_size if self._path.exists() else 0
-        self._torn = b""  # the beginning of a line that is being written
+        self._torn = b""  # the start of an incomplete line
 
     def new(self) -> Iterator[Event]:
         if not self._path.exists():

@@ -1,4 +1,4 @@
-"""What a kept trial says, as plain data: bounded, and what is damaged counts as absent. Anyone may have edited it."""
+"""A saved trial as plain data: size-limited, damaged parts count as absent. The file is untrusted."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from steadyrun.store.run_summary import one_line
 FILE = "trial.json"
 SCHEMA = 1
 FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecided"
-OWN = "own"  # the twins with nothing changed
+OWN = "own"  # the unchanged twins
 _SAID = {
     FAULT: "The trial found a fault",
     CLEAR: "The trial found nothing wrong",
-    IMPROVEMENT: "The trial found nothing wrong, and one change is better",
+    IMPROVEMENT: "The trial found nothing wrong, but one change is better",
     UNDECIDED: "The trial is undecided",
 }
 _SPLITS = {
     "validation": "the validation loss",
-    "held": "the loss on training examples kept back",
-    "seen": "the loss on batches that were trained on",
+    "held": "the loss on held-out training examples",
+    "seen": "the loss on training batches",
 }
 _MOST_ROWS, _MOST_CURVES, _MOST_MARKS = 300, 3000, 500
 _LONGEST = 100  # characters of a change in words
@@ -37,7 +37,7 @@ _BEFORE_STEP = re.compile(r"before step (\d{1,9})\b")
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much of what can be learned a change is better, and the 95% interval."""
+    """The gain of a change as a fraction of what can be learned, and its 95% interval."""
 
     mean: float
     low: float
@@ -46,7 +46,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class TriedChange:
-    """One row of a trial: a change, how many seeds it had, and what came of it. `loss` is None if no twin ended."""
+    """One row of a trial: a change, its number of seeds, and its result. `loss` is None if no twin finished."""
 
     factor: str
     words: str
@@ -58,7 +58,7 @@ class TriedChange:
 
 @dataclass(frozen=True)
 class TwinCurve:
-    """One twin: the loss that decides, at some steps of the twin. Losses may be infinite or NaN."""
+    """One twin: the deciding loss at some of its steps. Losses may be infinite or NaN."""
 
     factor: str
     steps: tuple[int, ...]
@@ -98,7 +98,7 @@ class TrialRecord:
 
     @property
     def ranked(self) -> list[TriedChange]:
-        """The changes: the one that the verdict names, then by what they bring."""
+        """The changes: first the one that the verdict names, then by gain."""
         return sorted(self.rows, key=lambda row: (row.factor != self.factor, -_brings(row)))
 
     def twins(self, factor: str) -> list[TwinCurve]:
@@ -110,7 +110,7 @@ def _brings(row: TriedChange) -> float:
 
 
 def trial_record(run: Path) -> TrialRecord | None:
-    """The trial that is kept with a run; None if there is none, or none that can be read."""
+    """The trial saved with a run; None if there is none or it cannot be read."""
     try:
         content = read_json(run / FILE)
     except (OSError, ValueError):
@@ -154,7 +154,7 @@ def _count(value: Any) -> int | None:
 
 
 def _first(start: str) -> int:
-    """The step of the run at which its twins start: that of a checkpoint, or 0."""
+    """The step of the run at which the twins start: that of a checkpoint, or 0."""
     named = _BEFORE_STEP.search(start[:_LONGEST])
     return int(named[1]) if named else 0
 

@@ -27,16 +27,16 @@ from steadyrun.store.layout import (
 )
 from steadyrun.store.segment import STEP, TIME, SegmentWriter
 
-# Rows of one table on their way to disk: a wide table whose columns may grow.
+# The rows of one table before they are written; columns may be added.
 
 
 SEGMENT_BYTES = 64 * 2**20
 PENDING_ROWS = 20_000
-_NO_FORM = (ValueError, TypeError, OverflowError)  # what Arrow raises for a value that its column cannot hold
+_NO_FORM = (ValueError, TypeError, OverflowError)  # what Arrow raises for a value that its column cannot store
 
 
 def column_name(name: str) -> str:
-    """A series' name as its column's: always UTF-8, and never that of the columns every table has."""
+    """The column name of a series: valid UTF-8, and different from the fixed columns."""
     plain = encoded(name).decode()
     return f"logged/{plain}" if plain in {STEP, TIME} else plain
 
@@ -44,9 +44,8 @@ def column_name(name: str) -> str:
 class Table:
     """Buffers rows and writes them as record batches, one segment file after another.
 
-    A step costs one Python list; the conversion to columns happens once per flush. When the disk refuses
-    a flush the rows stay here and are tried again, up to `PENDING_ROWS`; then the oldest are given up and
-    counted in `lost_rows`.
+    A step costs one Python list; the conversion to columns happens once per flush. If a flush fails, the rows
+    are kept for a retry, up to `PENDING_ROWS`; then the oldest are dropped and counted in `lost_rows`.
     """
 
     def __init__(self, folder: Path, name: str, attempt: int, columns: Iterable[str] = ()) -> None:
@@ -60,13 +59,13 @@ class Table:
         self._times: list[float] = []
         self._rows: list[list[float | None]] = []
         self._segment: SegmentWriter | None = None
-        self._closed: dict[Path, int] = {}  # the segments before this one, and how many rows they hold
+        self._closed: dict[Path, int] = {}  # the earlier segments and their numbers of rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def append(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
-        """Add a row; an unknown name becomes a new column."""
+        """Add a row; a new name becomes a new column."""
         index = self._index
         row: list[float | None] = [None] * len(index)
         try:
@@ -79,7 +78,7 @@ class Table:
         self._rows.append(row)
 
     def merge(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
-        """Add values to the last row if it is of the same step and lacks them all; else add a row."""
+        """Add values to the last row if it has the same step and none of them; else add a row."""
         if not self._rows or self._steps[-1] != step:
             return self.append(step, time, values)
         last = self._rows[-1]
@@ -92,7 +91,7 @@ class Table:
         return None
 
     def flush(self) -> None:
-        """Write the pending rows as one batch. If that fails they stay pending."""
+        """Write the pending rows as one batch; they stay pending if that fails."""
         if not self._rows:
             return
         width = len(self._index)
@@ -110,7 +109,7 @@ class Table:
         self._steps, self._times, self._rows = [], [], []
 
     def write(self, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
-        """Write many rows as one batch, after those that are pending; arrays, of Arrow or numpy, of one length."""
+        """Write many rows as one batch after the pending ones, from Arrow or numpy arrays of equal length."""
         self.flush()
         for name in columns:
             self._index.setdefault(name, len(self._index))
@@ -123,7 +122,7 @@ class Table:
             raise
 
     def close(self) -> None:
-        """End the last segment. From now on the files may be compacted, so nobody misses them."""
+        """Close the last segment. From now on the files may be compacted, so their absence is not reported."""
         self._end_segment()
         self._closed.clear()
 
@@ -135,11 +134,11 @@ class Table:
 
     @property
     def files_deleted(self) -> bool:
-        """Whether a file with rows of this table is not where it was written."""
+        """Whether a file with rows of this table has disappeared."""
         return (self._segment is not None and self._segment.deleted) or not all(map(Path.exists, self._closed))
 
     def forget_deleted(self) -> int:
-        """Let go of files that were deleted, so that the next rows get a new one; how many rows are gone."""
+        """Forget deleted files, so that the next rows get a new one; return the number of lost rows."""
         gone = [path for path in self._closed if not path.exists()]
         lost = sum(self._closed.pop(path) for path in gone)
         if self._segment is not None and self._segment.deleted:
@@ -171,7 +170,7 @@ class Table:
             self._segment = None
 
     def _drop_unwritable(self) -> int:
-        """Give up the rows that no column can hold, and no others; how many they are."""
+        """Drop only the rows that no column can store; return their number."""
         kept = [index for index in range(len(self._rows)) if self._writable(index)]
         dropped = len(self._rows) - len(kept)
         self._steps = [self._steps[index] for index in kept]
@@ -198,21 +197,21 @@ class Table:
 class RunWriter:
     """Tables, events and manifest of one rank of one attempt.
 
-    Opening raises a clear error when the directory cannot be written. Afterwards a disk that refuses is
-    reported once through `on_problem(what, error)` and recording goes on with what it can.
+    Opening raises an error if the directory is not writable. Later a failing disk is reported once through
+    `on_problem(what, error)`, and recording continues as far as possible.
     """
 
     def __init__(self, root: Path, rank: int = 0, on_problem: Callable[[str, Exception], None] | None = None) -> None:
         self.root = root
         self.rank = rank
         self.manifest: dict[str, Any] = {}
-        self.clean: Callable[[Any], Any] = _as_it_is  # what takes secrets out of all that is told
+        self.clean: Callable[[Any], Any] = _as_it_is  # removes secrets from everything that is stored
         self._on_problem = on_problem or _ignore
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._folder = metrics_folder(root, rank)
         self._events_file = events_file(root, rank)
-        self._given_up = False  # another run has begun in this place
+        self._given_up = False  # another run has started in this folder
         self._manifest_text, self._manifest_lock = ManifestText(), threading.Lock()
         self._soon = _Soon(self._write_manifest, lambda problem: self._on_problem("the manifest", problem))
         try:
@@ -220,12 +219,10 @@ class RunWriter:
             self._events = EventLog(self._events_file)
             remove_stale(root, rank)
         except OSError as problem:
-            raise RunDirectoryError(
-                f"cannot write to {root}: {problem}. Choose a folder you may write to."
-            ) from problem
+            raise RunDirectoryError(f"cannot write to {root}: {problem}. Choose a writable folder.") from problem
 
     def define(self, table: str, columns: Iterable[str]) -> None:
-        """Name the columns of a table ahead of its rows."""
+        """Declare the columns of a table before its rows."""
         with self._lock:
             self._tables.setdefault(table, Table(self._folder, table, self.attempt, columns))
 
@@ -235,18 +232,18 @@ class RunWriter:
             self._table(table).append(step, at, values)
 
     def write(self, table: str, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
-        """Write many rows at once: arrays of one length, null where a value is missing."""
+        """Write many rows at once: arrays of equal length, null for missing values."""
         with self._lock:
             rows = self._table(table)
             self._try(f"table {table}", lambda: rows.write(steps, times, columns))
 
     def merge(self, table: str, step: int, values: Mapping[str, float | None], at: float) -> None:
-        """Add values to the row of this step, or a row where there is none or it has such values already."""
+        """Add values to the row of this step; add a row if there is none or it already has them."""
         with self._lock:
             self._table(table).merge(step, at, values)
 
     def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
-        """Append one event at once."""
+        """Append one event immediately."""
         with self._lock:
             self._restore()
             if self._given_up:
@@ -254,7 +251,7 @@ class RunWriter:
             self._try("the event log", lambda: self._events.write(kind, step, time.time(), self.clean(fields)))
 
     def save_manifest(self, **changes: Any) -> None:
-        """Merge `changes` into the manifest and replace the file; rank 0 alone writes it."""
+        """Merge `changes` into the manifest and replace the file; only rank 0 writes it."""
         with self._lock:
             self._restore()
             self.manifest.update(self.clean(changes))
@@ -262,7 +259,7 @@ class RunWriter:
                 self._try("the manifest", self._write_manifest)
 
     def save_manifest_soon(self, **changes: Any) -> None:
-        """The same in the middle of training, if anything changes: a thread of its own writes, and nobody waits."""
+        """Update the manifest during training, if anything changes, in a thread that nobody waits for."""
         with self._lock:
             self._restore()
             changes = self.clean(changes)
@@ -282,7 +279,7 @@ class RunWriter:
                 self._try(f"table {table.name}", table.flush)
 
     def close(self) -> None:
-        """Write what is pending, end the segments and compact them to Parquet."""
+        """Write pending rows, close the segments and compact them to Parquet."""
         self._soon.wait()
         with self._lock:
             self.flush()
@@ -290,15 +287,17 @@ class RunWriter:
                 return
             lost = {name: table.lost_rows for name, table in self._tables.items() if table.lost_rows}
             if lost:
-                self.event("rows-lost", rows=lost, why="the disk refused them for too long, or had no form for them")
+                self.event(
+                    "rows-lost", rows=lost, why="the disk failed for too long, or the values have no storable form"
+                )
             for table in self._tables.values():
                 self._try(f"table {table.name}", table.close)
             self._try("compaction", self._compact)
 
-    # -- the run directory, or a part of it, was deleted while the run goes on --------------------------
+    # -- the run directory, or a part of it, was deleted during the run ---------------------------------
 
     def _restore(self) -> None:
-        if not self._given_up:  # a file system that fails may raise where it is asked whether a file exists
+        if not self._given_up:  # a failing file system may raise even when checking whether a file exists
             self._try("the run directory", lambda: self._begin_again() if self._files_deleted() else None)
 
     def _files_deleted(self) -> bool:
@@ -309,12 +308,12 @@ class RunWriter:
         return deleted or any(table.files_deleted for table in self._tables.values())
 
     def _begin_again(self) -> None:
-        """Create what is missing, so that later rows are kept, and say what is gone."""
+        """Recreate what is missing, so that later rows are stored, and report what is gone."""
         if self._is_anothers():
             self._given_up = True
             raise RunDirectoryError(
-                f"its files were deleted, and another run has begun in {self.root}: this one is recorded no further. "
-                "Give every run a folder of its own."
+                f"its files were deleted, and another run has started in {self.root}: recording of this run stops. "
+                "Give every run its own folder."
             )
         whole = not self._events.deleted
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -326,19 +325,19 @@ class RunWriter:
         if whole and not rows:
             return
         gone = ([f"{sum(rows.values())} rows"] if rows else []) + ([] if whole else ["the events so far"])
-        why = f"files in {self.root} were deleted or moved while the run was recording: {' and '.join(gone)} are gone"
+        why = f"files in {self.root} were deleted or moved during the run: {' and '.join(gone)} are lost"
         self._events.write("rows-lost", None, time.time(), self.clean({"rows": rows, "why": why}))
-        raise RunDirectoryError(f"{why}. What comes is kept; leave the folder alone until the run has ended.")
+        raise RunDirectoryError(f"{why}. Recording continues; do not change the folder until the run has ended.")
 
     def _write_manifest(self) -> None:
         with self._manifest_lock:
             self._manifest_text.write(self.root, dict(self.manifest))
 
     def _is_anothers(self) -> bool:
-        """Whether the manifest is that of another process, which began after ours was deleted."""
+        """Whether the manifest belongs to another process, which started after ours was deleted."""
         try:
             return self.rank == 0 and bool(read_manifest(self.root).get("process") != self.manifest.get("process"))
-        except RunDirectoryError:  # there is none, or a damaged one
+        except RunDirectoryError:  # missing or damaged
             return False
 
     def _compact(self) -> None:
@@ -358,7 +357,7 @@ class RunWriter:
 
 
 class _Soon:
-    """Does one thing in a thread that lives while it is asked for: once for all who asked meanwhile."""
+    """Runs one function in a temporary thread: once for all requests that arrive meanwhile."""
 
     def __init__(self, action: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         self._action, self._failed = action, failed
@@ -374,7 +373,7 @@ class _Soon:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Until what was asked for is done."""
+        """Wait until all requests are done."""
         if (thread := self._thread) is not None:
             thread.join()
 

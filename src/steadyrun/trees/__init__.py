@@ -1,7 +1,7 @@
-"""Job: which question comes after which, and the one engine that walks them.
+"""Job: the order of the questions, and the engine that asks them.
 May import: questions and below.
 Entry point: `walker.walk`.
-Output: a `Walk`: the path with its answers.
+Output: a `Walk`: the questions asked, with their answers.
 """
 
 from steadyrun.questions.form import Question
@@ -15,4 +15,4 @@ TREES: dict[str, tuple[Question, ...]] = {
     "vital signs": vital_signs.TREE,
 }
 QUESTIONS: dict[str, Question] = {question.code: question for tree in TREES.values() for question in tree}
-"""Every question by its code, in the order of the walk."""
+"""All questions by code, in the order of the walk."""

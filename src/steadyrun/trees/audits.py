@@ -1,4 +1,4 @@
-"""The audits: what was seen happening in the loop and proves a cause. They are asked behind a fault as well."""
+"""The audits: observations of the training loop that prove a cause. They are also asked after a fault."""
 
 from steadyrun.questions.audits import (
     a1_1_leftovers,

@@ -1,4 +1,4 @@
-"""The configuration tree: is the run set up as it was meant? From top to bottom; the first fault is the answer."""
+"""The configuration tree: whether the run is set up as intended, from top to bottom; the first fault is the answer."""
 
 from steadyrun.questions.configuration import (
     c1_1_initial_loss,

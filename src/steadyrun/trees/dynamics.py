@@ -1,4 +1,4 @@
-"""The dynamics tree: what happened while it trained? From top to bottom; the first fault is the answer."""
+"""The dynamics tree: what happened during training, from top to bottom; the first fault is the answer."""
 
 from steadyrun.questions.dynamics import (
     d1_1_non_finite,

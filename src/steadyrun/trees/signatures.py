@@ -1,7 +1,7 @@
-"""The signatures of the seven panels, asked where neither tree found a fault.
+"""The signatures of the seven panels, asked if neither tree found a fault.
 
-The order is that in which one reads a dashboard: the loss, gradients, the learning rate, training against validation,
-the layers, the classes; at last whether labels belong to their inputs.
+They follow the order of a dashboard: the loss, gradients, the learning rate, training against validation, the layers,
+the classes; last, whether labels belong to their inputs.
 """
 
 from steadyrun.questions.form import Question, node

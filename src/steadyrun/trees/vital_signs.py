@@ -1,4 +1,4 @@
-"""The vital signs: what "healthy" rests on. They are asked of every run, also behind a fault."""
+"""The vital signs: the evidence for "healthy". Every run is asked, also after a fault."""
 
 from steadyrun.questions import facts
 from steadyrun.questions.form import Question, node

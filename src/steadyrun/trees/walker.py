@@ -1,4 +1,4 @@
-"""The engine: asks one question after the other, follows edges, stops at the first fault."""
+"""The engine that asks the questions in order, follows edges and stops at the first fault."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ FAILED = "failed"  # the outcome of a question that raised an exception
 
 @dataclass(frozen=True)
 class Asked:
-    """A question on the path, and its answer."""
+    """A question that was asked, and its answer."""
 
     question: Question
     answer: Answer
     changed: Mapping[str, float]
     because_of: str = ""  # the question whose edge led here
-    also: Asked | None = None  # what the other source of evidence said of the same cause: preflight, or the record
+    also: Asked | None = None  # the answer of the other source about the same cause: preflight, or the record
     source: str = ""  # "trial" if a trial of the program has decided it
 
     @property
     def panel(self) -> int | None:
-        """The panel on which the answer is seen."""
+        """The panel that shows the answer."""
         return self.question.panel if self.answer.panel is None else self.answer.panel
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The path through the questions, in the order they were asked, and those never reached."""
+    """The questions in the order they were asked, and those that were not reached."""
 
     path: tuple[Asked, ...]
     not_reached: tuple[Question, ...]
@@ -40,7 +40,7 @@ class Walk:
 
     @property
     def limits(self) -> Limits:
-        """The limits of this walk, for those who look for the same things in the run."""
+        """The limits of this walk, for other code that judges the same run."""
         return Limits((), None, self.changes)
 
     @property
@@ -57,10 +57,10 @@ def walk(
     go_on: bool = False,
     asking: Callable[[Question], None] = lambda _: None,
 ) -> Walk:
-    """Ask the questions in their order. The first fault ends the walk, unless `go_on`; audits are asked all the same.
+    """Ask the questions in order. The first fault ends the walk, unless `go_on`; audits are still asked.
 
-    A finding whose outcome has an edge is a symptom: the questions there are asked first, and where one of them finds
-    a fault, that is the leaf and the symptom stands as a note. A suspect is explained by a suspect as well.
+    A finding whose outcome has an edge is a symptom: the questions behind the edge are asked first. If one of them
+    finds a fault, it is the leaf and the symptom becomes a note. A suspect may also explain a suspect.
     """
     engine = _Engine(questions, run, changes, go_on)
     ended = False
@@ -84,7 +84,7 @@ class _Engine:
         self.path: list[Asked] = []
 
     def visit(self, code: str, because_of: str = "") -> bool:
-        """Ask a question and what it leads to; whether a fault was found. A question is asked once."""
+        """Ask a question and those behind its edge, each once; return whether a fault was found."""
         if code in self._visited:
             return False
         self._visited.add(code)
@@ -102,18 +102,18 @@ class _Engine:
         return FAULT in causes
 
     def _answer(self, question: Question, changed: Mapping[str, float]) -> Answer:
-        """A question that fails on a strange run is one that cannot tell; the others are still asked."""
+        """The answer; an exception becomes "cannot tell", so that the other questions are still asked."""
         try:
             return question.ask(self._run, changed, self._changes)
         except UsageError:
             raise
         except Exception as problem:
             why = f"this question failed with {type(problem).__name__}: {problem}"
-            how = "this is a mistake in steadyrun: please report it with the run's manifest"
+            how = "this is a bug in steadyrun: please report it with the run's manifest"
             return Answer(CANNOT_TELL, FAILED, why, missing=("an answer",), how_to_record=how)
 
     def _look_for_causes(self, edge: tuple[str, ...], symptom: str) -> dict[str, str]:
-        """By grade: the first question behind the edge that answers with a fault, and with a suspect."""
+        """By grade: the first question behind the edge that finds a fault, and the first that finds a suspect."""
         causes: dict[str, str] = {}
         for target in edge:
             for code in [code for code in self._questions if code == target or code.startswith(f"{target}.")]:

@@ -1,4 +1,4 @@
-"""The batches of a trial: what twins train on, what they are measured on, and the parts of a batch."""
+"""The batches of a trial: those to train on, those to measure on, and the parts of a batch."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from steadyrun.program.task import Task
 from steadyrun.trial.curve import Drawn
 from steadyrun.workers.job_execution import in_one_line
 
-MEASURED = 8  # batches on which a loss is measured
+MEASURED = 8  # batches on which the loss is measured
 _QUARTER = 4
-_BATCHES, _SHARE = 8, 0.25  # of the batches one in so many, and of the examples no more than this, is kept back
+_BATCHES, _SHARE = 8, 0.25  # held out: one in so many batches, and at most this fraction of the examples
 _MOST_BYTES, _MOST_SECONDS = 2**30, 60.0
 
 
 @dataclass
 class TrialData:
-    """What is drawn once for all twins of a seed."""
+    """The data drawn once for all twins of a seed."""
 
-    training: list[Any]  # in order; a twin that needs more begins again
-    held: list[Any]  # of the training loader, never trained on
-    seen: list[Any]  # of those that are trained on
-    validation: list[Any]  # measured
-    spare: list[Any]  # of validation, to train on instead of the training data
+    training: list[Any]  # in order; a twin that needs more starts over
+    held: list[Any]  # from the training loader, never trained on
+    seen: list[Any]  # from the batches to train on
+    validation: list[Any]  # to measure on
+    spare: list[Any]  # from validation, to train on instead of the training data
     drawn: Drawn
 
     @property
     def measured_on(self) -> str:
-        """What decides about settings: training examples that were kept back, else validation, which may be another."""
+        """The split that decides about settings: held-out training examples, else validation, else training batches."""
         return "held" if self.held else "validation" if self.validation else "seen"
 
     def fingerprint(self) -> str:
-        """The same for the same batches in the same order."""
+        """A text that is equal for the same batches in the same order."""
         return str([_hash(batch) for batch in (*self.training, *self.held, *self.validation)])
 
 
 def draw(task: Task, steps: int, *, cut: bool = True) -> TrialData:
-    """Read as many batches as the twins train on; the examples of a few are kept back from all others.
+    """Read as many batches as the twins train on, and hold out the examples of a few.
 
-    Without `cut`, batches that hold one of these examples are left out whole.
+    Without `cut`, every batch with a held-out example is left out whole.
     """
     if task.loader is None:
-        raise UsageError("the task gives no batches: set loader=… in the steadyrun.Task")
+        raise UsageError("the task has no batches; set loader=… in the steadyrun.Task")
     drawn = _drawn(task.loader, steps, "loader")
     if not drawn:
-        raise UsageError("the task's loader gives no batch")
+        raise UsageError("the task's loader is empty; give it at least one batch")
     training, held = _kept_back(drawn, cut)
     validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED, "val_loader")
     measured, spare = _split(validation)
@@ -63,7 +63,7 @@ def draw(task: Task, steps: int, *, cut: bool = True) -> TrialData:
 
 
 def _drawn(loader: Any, most: int, called: str) -> list[Any]:
-    """At most so many batches, and no more than fit into memory."""
+    """At most `most` batches, fewer if they are large or slow."""
     drawn: list[Any] = []
     size, began = 0, time.monotonic()
     try:
@@ -96,7 +96,7 @@ def _micro_batches(batch: Any) -> list[Any]:
 
 
 def _kept_back(drawn: list[Any], cut: bool) -> tuple[list[Any], list[Any]]:
-    """The batches without the examples of the first few, and those; none if that leaves too little to train on."""
+    """The batches without held-out examples, and the held-out batches; none if too little is left to train on."""
     singles = [batch[0] if is_list_of_batches(batch) else batch for batch in drawn]
     everything = {example for batch in singles for example in _examples(batch)}
     each = max(1, len(_examples(singles[0])))
@@ -110,7 +110,7 @@ def _kept_back(drawn: list[Any], cut: bool) -> tuple[list[Any], list[Any]]:
 
 
 def _without(batch: Any, kept: set[Any]) -> Any | None:
-    """A batch without these examples; None if less than half is left, or if it cannot be cut."""
+    """A batch without these examples; None if less than half is left or the batch cannot be split."""
     if is_list_of_batches(batch):
         parts = [_without(part, kept) for part in batch]
         return None if any(part is None for part in parts) else type(batch)(parts)
@@ -118,7 +118,7 @@ def _without(batch: Any, kept: set[Any]) -> Any | None:
     rows = [row for row, example in enumerate(examples) if example not in kept]
     if len(rows) == len(examples):
         return batch
-    if len(rows) < len(examples) / 2 or rows_of(batch) != len(examples):  # what is left may be too small to train on
+    if len(rows) < len(examples) / 2 or rows_of(batch) != len(examples):  # the rest may be too small to train on
         return None
     return rebuilt(batch, lambda leaf: leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
 
@@ -130,7 +130,7 @@ def _examples(batch: Any) -> list[Any]:
 
 
 def _split(validation: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Batches to measure, and others to train on; with few batches a quarter of each is measured."""
+    """Batches to measure on, and others to train on; of few batches, a quarter of each to measure on."""
     if len(validation) >= 2 * MEASURED:
         return validation[:MEASURED], validation[MEASURED:]
     rows = [rows_of(batch) for batch in validation]
@@ -145,13 +145,13 @@ def _split(validation: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def rows_of(batch: Any) -> int | None:
-    """How many examples a batch has: the first dimension that all its tensors share; None if they share none."""
+    """The number of examples: the first dimension that all tensors share; None if they share none."""
     sizes = {leaf.shape[0] for _, leaf in named_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def halved(batch: Any) -> tuple[Any, Any] | None:
-    """A batch in two; None if it cannot be cut."""
+    """The two halves of a batch; None if it cannot be split."""
     rows = rows_of(batch)
     if rows is None or rows < 2:
         return None
@@ -160,7 +160,7 @@ def halved(batch: Any) -> tuple[Any, Any] | None:
 
 
 def joined(one: Any, other: Any) -> Any | None:
-    """Two batches as one; None if their parts do not fit together."""
+    """Two batches as one; None if their tensors do not fit together."""
     others = dict(named_leaves(other))
     mine = dict(named_leaves(one))
     fits = mine.keys() == others.keys() and all(
@@ -196,9 +196,9 @@ class BatchParts:
 
 
 def parts_of(task: Task, batch: Any, loss: Callable[[Any], Tensor]) -> BatchParts:
-    """What the loss compares with is a target, if it is one tensor of the batch; the rest are inputs.
+    """The targets, which are tensors of the batch that the loss compares with, and the inputs, which are the rest.
 
-    A tensor that is both (a language model's tokens) is neither.
+    A tensor that is both (a language model's tokens) is an input.
     """
     leaves = {path: leaf for path, leaf in named_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
     outputs: list[Tensor] = []
@@ -217,7 +217,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 
 
 def _same_numbers(leaf: Tensor, compared: Tensor) -> bool:
-    """Whether these are the same numbers, in whatever shape."""
+    """Whether two tensors have the same values, in any shape."""
     if leaf.numel() != compared.numel() or leaf.numel() == 0:
         return False
     mine, theirs = leaf.detach().double().flatten(), compared.detach().double().flatten().to(leaf.device)

@@ -1,4 +1,4 @@
-"""The history of the user's repository in a worktree of its own: the user's files, index and HEAD stay as they are."""
+"""The user's history in a separate worktree: the user's files, index and HEAD stay unchanged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from steadyrun.errors import UsageError
 
-# Inside of a git hook these lead to the repository of the hook.
+# Inside a git hook these variables point to the repository of the hook.
 _LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 _NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
 _FORM = "%H%x00%aI%x00%an%x00%s"
-_ONLY_SKIPPED = 2  # the status of `git bisect` if only commits that were skipped are left
+_ONLY_SKIPPED = 2  # exit status of `git bisect` if only skipped commits are left
 _CODE = (".py", ".pyc", ".pyd", ".so")
 
 
@@ -26,7 +26,7 @@ class Commit:
     """A commit of the user's repository."""
 
     hash: str
-    date: str  # of its author
+    date: str  # author date
     author: str
     subject: str
 
@@ -39,25 +39,27 @@ class Commit:
 
 
 class Repository:
-    """The repository that a folder is in."""
+    """The git repository of a folder."""
 
     def __init__(self, folder: Path) -> None:
         done = _git(folder, "rev-parse", "--show-toplevel", check=False)
         if done.returncode != 0:
             problem = _last_line(done.stderr)
-            raise UsageError(f"{folder} is not in a git repository with files checked out ({problem})")
+            raise UsageError(
+                f"{folder} is not in a git repository with a checkout ({problem}); go to the folder of the program"
+            )
         self.top = Path(done.stdout.removesuffix("\n")).resolve()
 
     def commit(self, revision: str) -> Commit:
-        """The commit that a name, a tag or a hash stands for."""
+        """The commit of a branch, a tag or a hash."""
         words = ("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
         done = None if revision.startswith("-") else _git(self.top, *words, check=False)
         if done is None or done.returncode != 0:
-            raise UsageError(f"{self.top} has no commit {revision!r}: give a hash, a tag or a branch")
+            raise UsageError(f"{self.top} has no commit {revision!r}; give a hash, a tag or a branch")
         return self.described([done.stdout.strip()])[0]
 
     def described(self, hashes: list[str]) -> list[Commit]:
-        """Date, author and subject of commits, in the order that is given."""
+        """Commits with date, author and subject, in the given order."""
         if not hashes:
             return []
         text = "".join(f"{name}\n" for name in hashes)
@@ -69,30 +71,30 @@ class Repository:
         return _git(self.top, "merge-base", "--is-ancestor", one.hash, other.hash, check=False).returncode == 0
 
     def between(self, good: Commit, bad: Commit) -> list[str]:
-        """The commits that BAD has and GOOD has not, the newest first."""
+        """The commits of BAD that GOOD does not have, newest first."""
         return _git(self.top, "rev-list", bad.hash, f"^{good.hash}").stdout.split()
 
     def parents(self, commit: Commit) -> list[str]:
         return _git(self.top, "rev-list", "--parents", "--max-count=1", commit.hash).stdout.split()[1:]
 
     def uncommitted(self) -> list[str]:
-        """Files that git knows and that differ from the last commit."""
+        """Tracked files that differ from the last commit."""
         lines = _git(self.top, "status", "--porcelain", "--untracked-files=no").stdout.splitlines()
         return [line[3:] for line in lines]
 
     def diff(self, commit: Commit) -> str:
-        """What `git show` prints for a commit."""
+        """The output of `git show` for a commit."""
         return _git(self.top, "show", "--no-color", "--no-ext-diff", "--stat", "--patch", commit.hash).stdout
 
     def ignored(self) -> list[Path]:
-        """Files and folders without code that git ignores, such as data: every commit uses those of the user."""
+        """Ignored files and folders without code, such as data, which every commit uses."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
         names = [Path(name) for name in _git(self.top, *words).stdout.split("\0") if name]
         return [name for name in names if not _is_code(self.top / name)]
 
     @contextmanager
     def worktree(self, at: Commit) -> Iterator[Worktree]:
-        """A worktree in a temporary folder; leaving the body removes it, whatever happens in it."""
+        """A worktree in a temporary folder, removed on leaving the body."""
         folder = Path(tempfile.mkdtemp(prefix="steadyrun-commits-")).resolve()
         tree = folder / self.top.name
         try:
@@ -106,11 +108,11 @@ class Repository:
 
 
 class Worktree:
-    """A checkout that `git bisect` moves through the history; its state belongs to this worktree alone."""
+    """A checkout that `git bisect` moves through the history, with its own bisect state."""
 
     def __init__(self, repository: Repository, folder: Path, scratch: Path) -> None:
         self.repository, self.folder, self.scratch = repository, folder, scratch
-        self.links: list[str] = []  # of what git ignores
+        self.links: list[str] = []  # to ignored files
         self._ignored = repository.ignored()
         self._started = False
         self._link()
@@ -124,14 +126,14 @@ class Worktree:
             self._git("checkout", "--quiet", "--force", "--detach", commit.hash)
 
     def start(self, good: Commit, bad: Commit) -> str:
-        """Begin to bisect: the commit to try, or one that was tried before if there is nothing to try."""
+        """Start `git bisect`; returns the commit to try, or a tried one if none is left."""
         with self._clean():
             self._git("bisect", "start", bad.hash, good.hash)
         self._started = True
         return self.head
 
     def judge(self, word: str) -> str:
-        """Report the present commit as good, bad or skip: the next commit to try, or the same one at the end."""
+        """Mark the current commit good, bad or skip; returns the next commit, or the same one at the end."""
         with self._clean():
             done = self._git("bisect", word, check=False)
             if done.returncode not in (0, _ONLY_SKIPPED):
@@ -139,14 +141,14 @@ class Worktree:
         return self.head
 
     def candidates(self) -> list[str]:
-        """The commits that may be the first bad one, the newest first; none before the start."""
+        """The commits that may be the first bad one, newest first; none before `start`."""
         if not self._started:
             return []
         return self._git("rev-list", "refs/bisect/bad", "--not", "--glob=refs/bisect/good-*").stdout.split()
 
     @contextmanager
     def _clean(self) -> Iterator[None]:
-        """Around a checkout: what a program wrote is removed, and links are not in its way."""
+        """Prepare for a checkout: remove the program's output and the links, and link again afterwards."""
         for name in self.links:
             (self.folder / name).unlink(missing_ok=True)
         self._git("reset", "--quiet", "--hard")
@@ -167,7 +169,7 @@ class Worktree:
 
 
 def _is_code(path: Path) -> bool:
-    """Whether an ignored path may be imported: the code of a commit is what git has of it."""
+    """Whether an ignored path may be imported, while all code must come from the commit."""
     if path.is_symlink() or not path.is_dir():
         return path.suffix in _CODE
     if path.name == "__pycache__" or (path / "pyvenv.cfg").exists():
@@ -178,7 +180,7 @@ def _is_code(path: Path) -> bool:
 def _git(
     folder: Path, *words: str, check: bool = True, given: str | None = None, ceiling: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run git in a session of its own: Ctrl-C is for this process, which still has to clean up."""
+    """Run git in its own session, so that Ctrl-C reaches only this process, which cleans up."""
     around = {name: value for name, value in os.environ.items() if name not in _LOCAL}
     around |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     around |= {} if ceiling is None else {"GIT_CEILING_DIRECTORIES": str(ceiling)}
@@ -196,8 +198,8 @@ def _git(
             check=False,
         )
     except FileNotFoundError as problem:
-        what = "there is no git on the PATH" if folder.is_dir() else f"there is no folder {folder}"
-        raise UsageError(f"{what}: the search through commits needs it") from problem
+        what = "git is not on the PATH" if folder.is_dir() else f"the folder {folder} does not exist"
+        raise UsageError(f"{what}, but --commits needs it") from problem
     if check and done.returncode != 0:
         raise UsageError(f"git {words[0]} failed: {_last_line(done.stderr)}")
     return done

@@ -1,4 +1,4 @@
-"""The result of a search through commits: the commit, the losses that decide, and its forms: text and JSON."""
+"""The result of a search through commits: the commit, the losses, and its text and JSON."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SUBJECT = 60  # characters
 
 @dataclass(frozen=True)
 class TriedCommit:
-    """One commit and the last losses of its twins, one per seed; infinite for one that raised or is not finite."""
+    """One commit and the last losses of its twins, one per seed; infinity for a twin that fails."""
 
     commit: Commit
     ends: tuple[float, ...]
     start: float = math.nan  # the mean of the first losses
     verdict: str = ""  # good, bad or skip
-    why: str = ""  # of a commit that was skipped, or of twins that failed
-    unsure: bool = False  # whether it may as well belong to the other side
+    why: str = ""  # why the commit was skipped or its twins failed
+    unsure: bool = False  # the verdict is not certain
 
     @property
     def finite(self) -> list[float]:
@@ -39,7 +39,7 @@ class TriedCommit:
 
     @property
     def fails(self) -> bool:
-        """Whether most twins raise, or end with a loss that is not finite."""
+        """Whether most twins raise or end with a non-finite loss."""
         return 2 * len(self.finite) < len(self.ends)
 
     @property
@@ -60,7 +60,7 @@ class TriedCommit:
 
 @dataclass(frozen=True)
 class CommitSearch:
-    """What a search through commits found. Printing it shows the answer, the losses and the diff."""
+    """The result of a search through commits. Printing it shows the answer, the losses and the diff."""
 
     program: str
     good: Commit
@@ -68,9 +68,9 @@ class CommitSearch:
     kind: str  # found or undecided
     message: str
     more: str = ""  # what would decide
-    candidates: tuple[Commit, ...] = ()  # that may have made it worse, the newest first; one if it is found
-    tried: tuple[TriedCommit, ...] = ()  # both ends first
-    commits: int = 0  # between the ends, BAD included
+    candidates: tuple[Commit, ...] = ()  # possible first bad commits, newest first; one if found
+    tried: tuple[TriedCommit, ...] = ()  # the two ends first
+    commits: int = 0  # between the ends, including BAD
     diff: str = ""
     notes: tuple[str, ...] = ()
     steps: int = 0
@@ -81,7 +81,7 @@ class CommitSearch:
 
     @property
     def commit(self) -> Commit | None:
-        """The commit that made it worse, if it is found."""
+        """The first bad commit, if found."""
         return self.candidates[0] if self.kind == FOUND else None
 
     @property
@@ -120,26 +120,26 @@ class CommitSearch:
     def __repr__(self) -> str:
         return f"<steadyrun search of {counted(self.commits, 'commit')} of {self.program!r}, {self.kind}>"
 
-    def lines(self, *, whole: bool = False) -> list[str]:
-        """The answer, the commits that were tried with their losses, the diff; `whole` shows all of the diff."""
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """The answer, the commits that were tried with their losses, the diff; `everything` shows all of the diff."""
         head = "✗ found" if self.kind == FOUND else "? undecided"
         lines = [f"{head}: {self.message}"]
         lines += [f"  to decide: {self.more}."] if self.more else []
-        lines += self._candidates(whole) if self.kind != FOUND and self.candidates else []
+        lines += self._candidates(everything) if self.kind != FOUND and self.candidates else []
         lines += ["", self._tried()]
         lines += [_line(each) for each in self.tried]
         lines += [f"  {note}" for note in self.notes]
-        return lines + self._diff(whole)
+        return lines + self._diff(everything)
 
     def _tried(self) -> str:
         stopped = ", stopped with Ctrl-C" if self.interrupted else ""
-        tried = f"{self.program}: {len(self.tried)} commits tried of {self.commits + 1}"
+        tried = f"{self.program}: tried {len(self.tried)} of {counted(self.commits + 1, 'commit')}"
         twins = f"{counted(self.seeds, 'seed')} of {counted(self.steps, 'step')} each"
         return f"{tried}, {twins}, in {self.seconds:.0f} s{stopped}"
 
     def _candidates(self, whole: bool) -> list[str]:
         most = len(self.candidates) if whole else _MOST_CANDIDATES
-        lines = [f"  it may be {'one of these' if len(self.candidates) > 1 else 'this one'}:"]
+        lines = [f"  possible {'commits' if len(self.candidates) > 1 else 'commit'}:"]
         lines += [f"    {_titled(commit)}" for commit in self.candidates[:most]]
         hidden = len(self.candidates) - most
         return [*lines, f"    and {hidden} more (--verbose)"] if hidden > 0 else lines
@@ -148,12 +148,12 @@ class CommitSearch:
         every = self.diff.splitlines()
         lines = every if whole else every[:_DIFF_LINES]
         hidden = len(every) - len(lines)
-        rest = [f"and {counted(hidden, 'line')} more: git show {self.candidates[0].short}"] if hidden else []
+        rest = [f"… {counted(hidden, 'more line')}: git show {self.candidates[0].short}"] if hidden else []
         return ["", *lines, *rest] if every else []
 
 
 def commit_line(commit: Commit) -> str:
-    """A commit in a sentence: hash, subject, day, author."""
+    """A commit in a sentence: hash, subject, date, author."""
     return f'{commit.short} "{_cut(commit.subject)}" ({commit.date[:10]}, {commit.author})'
 
 
@@ -168,7 +168,7 @@ def _cut(text: str) -> str:
 def _line(tried: TriedCommit) -> str:
     word = {GOOD: "good", BAD: "bad", SKIPPED: "skipped"}.get(tried.verdict, "")
     loss = tried.why if tried.verdict == SKIPPED and not tried.finite else tried.words
-    unsure = " (not sure)" if tried.unsure else ""
+    unsure = " (not certain)" if tried.unsure else ""
     return f"  {tried.commit.short}  {word:<7}  {_cut(tried.commit.subject):<40}  {loss}{unsure}".rstrip()
 
 

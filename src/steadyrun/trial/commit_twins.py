@@ -1,4 +1,4 @@
-"""The unchanged twins of the program as one commit has it, trained in a fresh process with that commit's modules."""
+"""Unchanged twins of the program at one commit, trained in a new process with that commit's modules."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _START = (
     "import json, sys; given = json.loads(sys.stdin.readline()); sys.path[:] = given['path']; "
     "from steadyrun.trial.commit_twins import work; work(given)"
 )
-_EVERY = 0.05  # seconds between two looks at a process
-_LONGEST = 300  # characters of what a process wrote last
+_EVERY = 0.05  # seconds between polls of a process
+_LONGEST = 300  # characters of a process's last line
 
 
-class TimeUp(Exception):  # noqa: N818  asked for by the budget
-    """The budget is used up in the middle of a commit."""
+class TimeUp(Exception):  # noqa: N818  the budget ends the search
+    """The budget ends during a commit."""
 
 
 @dataclass(frozen=True)
 class CommitProgram:
-    """What is the same at every commit: where the program is in the repository, and how it is built."""
+    """The program's location in the repository and its factory, the same at every commit."""
 
     top: Path  # of the user's checkout
     folder: Path  # the working directory, relative to it
-    factory: str  # its path, if it is a file, is relative to the top
+    factory: str  # a file's path is relative to the top
     config: dict[str, Any]
     arguments: tuple[str, ...] = ()
     processes: int = 1
@@ -41,23 +41,23 @@ class CommitProgram:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the process of a commit found."""
+    """The result of a commit's process."""
 
     steps: int = 0
     twins: list[dict[str, Any]] = field(default_factory=list)  # seed, starts, ends, measured_on, raised
-    failure: str = ""  # the program cannot be built
-    elsewhere: str = ""  # the file that the factory's module came from, if that is not in the worktree
+    failure: str = ""  # why the program cannot be built
+    elsewhere: str = ""  # the file of the factory's module, if it is outside the worktree
 
 
 def train_commit(
     program: CommitProgram, tree: Path, scratch: Path, seeds: int, steps: int | None, each: float, deadline: float
 ) -> Answer:
-    """Train the twins of all seeds. Without `steps`, as many steps as take about `each` seconds."""
+    """Train the twins of all seeds, without `steps` for about `each` seconds each."""
     if not (tree / program.folder).is_dir():
-        return Answer(failure=f"there is no folder {program.folder}")
+        return Answer(failure=f"this commit has no folder {program.folder}")
     shares = [list(range(1 + place, seeds + 1, program.processes)) for place in range(program.processes)]
     answers: list[Answer] = []
-    if steps is None:  # the first seed decides for the others
+    if steps is None:  # the first seed sets the number of steps
         first = _process(program, tree, scratch, shares[0][:1], None, each, deadline)
         if first.failure:
             return first
@@ -69,7 +69,7 @@ def train_commit(
         try:
             answers += [future.result() for future in begun]
         finally:
-            stop.set()  # after Ctrl-C the other processes end as well
+            stop.set()  # Ctrl-C also ends the other processes
     failed = next((answer for answer in answers if answer.failure), None)
     twins = sorted((twin for answer in answers for twin in answer.twins), key=lambda twin: int(twin["seed"]))
     elsewhere = next((answer.elsewhere for answer in answers if answer.elsewhere), "")
@@ -86,7 +86,7 @@ def _process(
     deadline: float,
     stop: threading.Event | None = None,
 ) -> Answer:
-    """One process. Its answer is a file; what the program prints is kept for the message of one that dies."""
+    """Run one process. Its answer is a file; its output is kept for the error message if it dies."""
     answer, printed = scratch / f"answer-{seeds[0]}.json", scratch / f"printed-{seeds[0]}.txt"
     answer.unlink(missing_ok=True)
     given = {
@@ -114,7 +114,7 @@ def _process(
         )
         try:
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it died before it could read: seen below
+            with suppress(BrokenPipeError):  # it died before it could read; handled below
                 process.stdin.write(json.dumps(given).encode() + b"\n")
                 process.stdin.flush()
             while process.poll() is None:
@@ -123,18 +123,18 @@ def _process(
                 time.sleep(_EVERY)
         finally:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                os.killpg(process.pid, signal.SIGKILL)  # with its children
             process.wait()
             with suppress(OSError):
                 process.stdin.close()  # type: ignore[union-attr]
     try:
         return Answer(**json.loads(answer.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Answer(failure=f"its process ended with status {process.returncode}{_last_words(printed)}")
+        return Answer(failure=f"its process exited with status {process.returncode}{_last_words(printed)}")
 
 
 def _environment(program: CommitProgram, tree: Path) -> dict[str, str]:
-    """Without a way back to the user's checkout, and without byte code: two commits of one second look alike to it."""
+    """Variables without paths to the user's checkout, and without bytecode, which mixes up quick commits."""
     around = dict(os.environ)
     entries = [entry for entry in around.pop("PYTHONPATH", "").split(os.pathsep) if entry]
     mapped = [str(_in_worktree(Path(entry).resolve(), program.top, tree) or entry) for entry in entries]
@@ -152,9 +152,9 @@ def _last_words(printed: Path) -> str:
 
 
 def work(given: dict[str, Any]) -> None:
-    """Train the twins that are asked for and write the answer."""
+    """Train the requested twins and write the answer."""
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    import steadyrun.trial.trial  # noqa: F401  the judge is the steadyrun of today, also in its own repository
+    import steadyrun.trial.trial  # noqa: F401  import the installed steadyrun first, even in its own repository
 
     _modules_of_commit(Path(given["top"]), Path(given["tree"]), given["folder"])
     answer = _trained(given)
@@ -163,18 +163,18 @@ def work(given: dict[str, Any]) -> None:
     written.replace(given["answer"])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads of the program's loaders need not be waited for
+    os._exit(0)  # do not wait for threads of the program's loaders
 
 
 def _leave_with_parent() -> None:
-    """The parent holds the other end of this pipe as long as it lives."""
+    """Exit when the parent ends and closes its end of the pipe."""
     while os.read(0, 1):
         pass
     os._exit(1)
 
 
 def _modules_of_commit(top: Path, tree: Path, folder: str) -> None:
-    """Imports come from the worktree, and from outside of the user's checkout."""
+    """Make imports come from the worktree instead of the user's checkout."""
     entries = []
     for entry in sys.path:
         mapped = _in_worktree(Path(entry), top, tree)
@@ -186,7 +186,7 @@ def _modules_of_commit(top: Path, tree: Path, folder: str) -> None:
     sys.path_importer_cache.clear()
     for name, module in list(sys.modules.items()):
         if name.startswith("__editable__") and isinstance(mapping := getattr(module, "MAPPING", None), dict):
-            for package, place in mapping.items():  # setuptools' way to lead to a checkout
+            for package, place in mapping.items():  # editable installs of setuptools
                 mapping[package] = str(_in_worktree(Path(place), top, tree) or place)
         file = getattr(module, "__file__", None)
         own = name == "__main__" or name.partition(".")[0] == "steadyrun"
@@ -195,7 +195,7 @@ def _modules_of_commit(top: Path, tree: Path, folder: str) -> None:
 
 
 def _in_worktree(path: Path, top: Path, tree: Path) -> Path | None:
-    """The place in the worktree of a path in the user's checkout; None if it is elsewhere, or in an environment."""
+    """The worktree's counterpart of a path in the user's checkout; None if it is outside or in an environment."""
     if path.is_relative_to(tree) or not path.is_relative_to(top):
         return None
     environments = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
@@ -242,6 +242,6 @@ def _ends(twin: Any, curve: dict[str, Any]) -> dict[str, Any]:
 
 
 def _elsewhere(source: str, tree: Path) -> str:
-    """Where the module came from if it is not a part of the commit."""
+    """The module's file if it is not part of the commit."""
     file = None if source.endswith(".py") else getattr(sys.modules.get(source), "__file__", None)
     return str(file) if file and not Path(file).resolve().is_relative_to(tree) else ""

@@ -1,4 +1,4 @@
-"""Find the commit that made a program train worse: `git bisect`, with short twins of each commit as the judge."""
+"""Find the commit that made a program train worse: `git bisect` with short twins of each commit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from steadyrun.trial.trial import BUDGET
 from steadyrun.trial.twin_table import SAME
 from steadyrun.trial.verdict import UNDECIDED
 
-_USED = 0.7  # of the budget: the rest is for starting processes and building programs
-_STARTING = 6.0  # seconds that the process of a commit takes before it trains, of which most are the import of torch
+_USED = 0.7  # fraction of the budget for training; the rest is for starting processes and building programs
+_STARTING = 6.0  # seconds before a commit's process trains, mostly the import of torch
 
 OnCommit = Callable[[int, int, str, str], None]
-"""Called with the number of tried commits, how many are expected, what is tried now, and what is known so far."""
+"""Called with the numbers of tried and expected commits, the current commit, and the progress in words."""
 
 
 def parse_range(text: str) -> tuple[str, str]:
@@ -51,18 +51,18 @@ def bisect_commits(
     arguments: Sequence[str] = (),
     on_commit: OnCommit | None = None,
 ) -> CommitSearch:
-    """Find the commit after which the twins of a program end like those of BAD and not like those of GOOD.
+    """Find the commit from which on the twins of a program end like those of BAD instead of GOOD.
 
-    `factory` is "module:function" or "path/to/file.py:function" of a program in a git repository. Each commit is
-    checked out in a temporary worktree and trained in a fresh process; the user's files, index and HEAD stay as they
-    are. Files that git ignores, such as data, are linked into the worktree. `budget` is in seconds. `on` is None or
+    `factory` is "module:function" or "path/to/file.py:function" of a program in a git repository. The search checks
+    each commit out in a temporary worktree and trains it in a new process; the user's files, index and HEAD stay
+    unchanged. Ignored files, such as data, are linked into the worktree. `budget` is in seconds. `on` is None or
     "local:N", which trains N seeds at a time. `arguments` are those of the script. Ctrl-C ends the search; the result
-    then has the commits that are left.
+    then contains the remaining commits.
     """
     if seeds < 2:
-        raise UsageError("a search through commits needs 2 seeds or more: they show how much of a difference is noise")
+        raise UsageError("a search through commits needs at least 2 seeds to measure the noise; give --seeds 3")
     if budget <= 0:
-        raise UsageError("the budget must be more than 0 seconds")
+        raise UsageError("the budget must be above 0 seconds")
     repository, program = _located(factory, dict(config or {}), tuple(arguments), _processes(on, seeds))
     first, last = repository.commit(good), repository.commit(bad)
     _check_order(repository, first, last, good, bad)
@@ -103,7 +103,7 @@ def _located(
         file = repository.top / given
     file = file.parent.resolve() / file.name
     if not file.is_relative_to(repository.top):
-        raise UsageError(f"{source} is outside of the repository {repository.top}: no commit has it")
+        raise UsageError(f"{source} is outside the repository {repository.top}; give a file that git tracks")
     folder = here.relative_to(repository.top) if here.is_relative_to(repository.top) else Path()
     named = f"{file.relative_to(repository.top)}:{function}"
     return repository, CommitProgram(repository.top, folder, named, config, arguments, processes)
@@ -114,18 +114,18 @@ def _processes(on: str | None, seeds: int) -> int:
         return 1
     kind, _, detail = on.partition(":") if isinstance(on, str) else ("", "", "")
     if kind != "local" or (detail and (not detail.isdecimal() or int(detail) < 1)):
-        raise UsageError(f"commits are checked out on this machine: train them on here, local or local:N, not {on!r}")
+        raise UsageError(f"a search through commits runs on here, local or local:N, not {on!r}")
     return min(seeds, int(detail) if detail else os.cpu_count() or 1)
 
 
 def _check_order(repository: Repository, first: Commit, last: Commit, good: str, bad: str) -> None:
     if first == last:
-        raise UsageError(f"{good} and {bad} are the same commit {first.short}")
+        raise UsageError(f"{good} and {bad} are the same commit {first.short}; give two different commits")
     if repository.is_ancestor(first, last):
         return
     if repository.is_ancestor(last, first):
-        raise UsageError(f"{good} is newer than {bad}: give the older commit first, as in {bad}..{good}")
-    raise UsageError(f"{good} is not an ancestor of {bad}: give a commit from which {bad} was made")
+        raise UsageError(f"{good} is newer than {bad}; give the older commit first, as in {bad}..{good}")
+    raise UsageError(f"{good} is not an ancestor of {bad}; give an ancestor of {bad} as GOOD")
 
 
 # -- the search -------------------------------------------------------------------------------------
@@ -156,11 +156,11 @@ class _Search:
 
     @property
     def expected(self) -> int:
-        """How many commits are tried, both ends included, if none is skipped."""
+        """The number of commits to try, including both ends, if none is skipped."""
         return 2 + math.ceil(math.log2(max(1, len(self.between))))
 
     def run(self, tree: Worktree) -> None:
-        """Both ends, then what git asks for."""
+        """Try both ends, then the commits that `git bisect` selects."""
         good = self._end(tree, self.first, GOOD)
         tree.checkout(self.last)
         bad = self._end(tree, self.last, BAD)
@@ -196,20 +196,20 @@ class _Search:
         )
         if answer.elsewhere:
             raise UsageError(
-                f"{self.program.factory} is imported from {answer.elsewhere}, which is not in the repository "
-                f"{self.repository.top}: go to the folder of the program, or name its file"
+                f"{self.program.factory} is imported from {answer.elsewhere}, outside the repository "
+                f"{self.repository.top}; go to the folder of the program, or give its file"
             )
         self.steps = self.steps or answer.steps or None
         return self._read(commit, answer)
 
     def _seconds_each(self) -> float:
-        """Of a twin, so that the usual number of commits fits into the budget."""
+        """Seconds per twin that let the expected number of commits fit the budget."""
         budget = self.deadline - time.monotonic()
         whole = _USED * budget - self.expected * _STARTING
         return max(whole, 0.1 * budget) / self.expected / math.ceil(self.seeds / self.program.processes)
 
     def _read(self, commit: Commit, answer: Answer) -> TriedCommit:
-        """The losses of an answer on the data that decide for all commits."""
+        """The losses of an answer, on the same split for all commits."""
         if answer.failure:
             return TriedCommit(commit, (), why=answer.failure)
         measured = [twin for twin in answer.twins if twin["ends"]]
@@ -217,7 +217,7 @@ class _Search:
             self.split = str(measured[0]["measured_on"])
         raised = next((str(twin["raised"]) for twin in answer.twins if twin["raised"]), "")
         if measured and not any(self.split in twin["ends"] for twin in measured):
-            return TriedCommit(commit, (), why=f"it has no {self.split} data to measure on")
+            return TriedCommit(commit, (), why=f"this commit has no {self.split} data to measure on")
         ends = [math.inf if twin["raised"] else float(twin["ends"].get(self.split, math.inf)) for twin in answer.twins]
         starts = [float(twin["starts"][self.split]) for twin in measured if self.split in twin["starts"]]
         why = f"raised {raised}" if raised else "" if all(map(math.isfinite, ends)) else "the loss is not finite"
@@ -257,7 +257,7 @@ class _Search:
         if self.undecided is not None:
             return (UNDECIDED, *self.undecided)
         if not self._ended:
-            why = "Ctrl-C stopped the search" if self.interrupted else "the time was up"
+            why = "Ctrl-C stopped the search" if self.interrupted else "The budget ended"
             rest = f"{why} with {counted(len(candidates), 'commit')} left."
             return UNDECIDED, rest, "give a larger --budget" if self.time_is_up else "run the same command again"
         if len(candidates) > 1:
@@ -266,7 +266,7 @@ class _Search:
             return (
                 UNDECIDED,
                 message,
-                "give a GOOD and a BAD between which the program always runs",
+                "give GOOD and BAD commits between which the program always runs",
             )
         assert self.ends is not None
         tried = {each.commit.hash: each for each in self.tried}
@@ -275,17 +275,17 @@ class _Search:
         which = f"{commit_line(candidates[0])}: {self.ends.compared(guilty)}"
         if unsure:
             needed = max(self.ends.seeds_needed(each) for each in unsure)
-            return UNDECIDED, f"most likely {which}", f"{needed} seeds would show whether it is this commit"
+            return UNDECIDED, f"Most likely {which}", f"give --seeds {needed}"
         return FOUND, which, ""
 
     def _notes(self) -> list[str]:
         notes = []
         if self.uncommitted:
             files = counted(len(self.uncommitted), "file")
-            notes.append(f"{files} with uncommitted changes: these are part of no commit and were not tried.")
+            notes.append(f"{files} with uncommitted changes: the search does not try them.")
         if self.links:
             names = ", ".join(self.links[:3]) + (" …" if len(self.links) > 3 else "")
-            notes.append(f"git ignores {names}: all commits used the files that are there now.")
+            notes.append(f"git ignores {names}: all commits used the current files.")
         return notes
 
 
@@ -294,32 +294,32 @@ class _Search:
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of a search, and on which side a commit is."""
+    """The two ends of a search, which decide about the commits between them."""
 
     good: TriedCommit
     bad: TriedCommit
 
     @property
     def undecided(self) -> tuple[str, str] | None:
-        """Why the ends do not differ enough, and what would help; None if they do."""
+        """Why the ends do not differ enough, and what would decide; None if they do."""
         if self.good.fails:
-            return f"the twins of GOOD fail: {self.good.why}.", "give a GOOD commit whose program trains"
+            return f"The twins of GOOD fail: {self.good.why}.", "give a GOOD commit whose program trains"
         if self.bad.fails:
             return None
         found = self._beyond(self.bad.ends, self.good.ends)
         if found is None:
-            return "too few twins of both ends have the same seed and a finite loss.", "give more --seeds"
+            return "Too few seeds end with a finite loss at both ends.", "give more --seeds"
         if found.is_sure:
             return None
         message = (
-            f"GOOD ends at {self.good.words} and BAD at {self.bad.words}: the difference ({shown(found.mean)}, "
+            f"GOOD ends at {self.good.words} and BAD at {self.bad.words}. The difference ({shown(found.mean)}, "
             f"{shown(found.low)} to {shown(found.high)}) is not larger than the spread between seeds."
         )
         needed = seeds_needed(found)
-        return message, f"{needed} seeds would show a difference of this size" if needed else "more steps may show one"
+        return message, f"give --seeds {needed} to resolve this difference" if needed else "give more --steps"
 
     def judged(self, tried: TriedCommit) -> TriedCommit:
-        """A commit with its verdict: bad if its mean is nearer to that of BAD."""
+        """A commit with its verdict: bad if its mean is closer to that of BAD."""
         if not tried.ends:
             return replace(tried, verdict=SKIPPED)
         if tried.fails:
@@ -338,19 +338,19 @@ class Ends:
         return (found and seeds_needed(found)) or 2 * len(tried.ends)
 
     def compared(self, guilty: TriedCommit) -> str:
-        """The losses before and after, in a sentence."""
+        """The losses of a commit and of GOOD, in a sentence."""
         if guilty.fails:
-            return f"its twins fail ({guilty.why}), and those of GOOD end at {self.good.words}."
-        better = " (lower than before)" if guilty.mean < self.good.mean else ""
-        return f"the loss ends at {guilty.words}, and at {self.good.words} at GOOD{better}."
+            return f"its twins fail ({guilty.why}), those of GOOD end at {self.good.words}."
+        better = " (the commit lowered it)" if guilty.mean < self.good.mean else ""
+        return f"the loss ends at {guilty.words}, at GOOD it ends at {self.good.words}{better}."
 
     def _from_middle(self, tried: TriedCommit) -> Effect | None:
-        """How far a commit is from halfway between the ends, seed by seed."""
+        """The distance of a commit from halfway between the ends, seed by seed."""
         pairs = zip(self.good.ends, self.bad.ends, strict=True)
         return self._beyond(tried.ends, [(self._capped(a) + self._capped(b)) / 2 for a, b in pairs])
 
     def _beyond(self, ends: Sequence[float], others: Sequence[float]) -> Effect | None:
-        """By how much twins end above others of the same seeds; None if fewer than two can be compared."""
+        """How far twins end above others of the same seeds; None if fewer than two are comparable."""
         pairs = [
             (self._capped(one), self._capped(other))
             for one, other in zip(ends, others, strict=True)
@@ -369,5 +369,5 @@ class Ends:
         return fall if fall > 0 else 0.0
 
     def _capped(self, loss: float) -> float:
-        """A loss that rose by more than GOOD fell counts as that: how far a twin diverges is chance."""
+        """The loss, capped at a rise as large as GOOD's fall, because the extent of a divergence is chance."""
         return min(loss, self.good.start + self._fall) if self._fall and math.isfinite(loss) else loss

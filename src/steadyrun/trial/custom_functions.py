@@ -1,4 +1,4 @@
-"""Autograd functions that the program wrote itself: found in the graph, checked in float64, replaced by autograd."""
+"""The program's own autograd functions: found in the graph, checked in float64, replaced by autograd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steadyrun.program.torch_compat import wrapped
 if TYPE_CHECKING:
     from steadyrun.trial.twin import Twin
 
-_MOST_NUMBERS = 256  # of an input: a numerical derivative needs two calls for each
+_MOST_NUMBERS = 256  # of an input, since a numerical derivative needs two calls for each
 _MOST_NODES = 50_000
 
 
@@ -52,7 +52,7 @@ def custom_functions(twin: Twin) -> list[type[Function]]:
 
 
 def checked(twin: Twin, function: type[Function]) -> FunctionCheck:
-    """Compare its backward with numerical derivatives in float64, on a part of what the program gives it."""
+    """Compare its backward with numerical derivatives in float64, on part of its real inputs."""
     calls: list[tuple[Any, ...]] = []
 
     def noted(call: Any, *args: Any) -> Any:
@@ -64,12 +64,12 @@ def checked(twin: Twin, function: type[Function]) -> FunctionCheck:
         twin.model.train()
         twin.loss(twin._single(twin.data.training[0]))
     if not calls:
-        return FunctionCheck(function.__name__, True, "it is called in another way, and was not checked")
+        return FunctionCheck(function.__name__, True, "not checked: the program does not call it through apply")
     given = tuple(_small(value) for value in calls[0])
     try:
         right = torch.autograd.gradcheck(function.apply, given, eps=1e-6, atol=1e-4, rtol=1e-3, raise_exception=False)
     except Exception as problem:
-        why = f"it does not run in float64 on its own inputs: {type(problem).__name__}: {problem}".splitlines()[0]
+        why = f"it fails in float64 on its own inputs: {type(problem).__name__}: {problem}".splitlines()[0]
         return FunctionCheck(function.__name__, True, f"not checked: {why}")
     words = "agrees with" if right else "differs from"
     return FunctionCheck(function.__name__, right, f"its backward {words} numerical derivatives in float64")
@@ -80,7 +80,7 @@ def _detached(value: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """A part of an input, in float64; the rows are kept together so that inputs still fit each other."""
+    """Part of an input in float64, cut by rows so that inputs still fit each other."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value[:2] if isinstance(value, Tensor) and value.dim() else value
     part = value
@@ -90,7 +90,7 @@ def _small(value: Any) -> Any:
 
 
 class _Context:
-    """What a forward writes into its context is not needed: autograd keeps what it needs."""
+    """A context that discards what a forward saves, because autograd saves what it needs."""
 
     def __init__(self) -> None:
         self.needs_input_grad = ()
@@ -103,10 +103,10 @@ class _Context:
 
 @contextmanager
 def plain_backward(function: type[Function]) -> Iterator[None]:
-    """Its forward as ordinary operations, which autograd differentiates."""
+    """Run its forward as ordinary operations that autograd differentiates."""
 
     def forward(_call: Any, *args: Any) -> Any:
-        has_context = function.setup_context is Function.setup_context  # the older form, with ctx as first argument
+        has_context = function.setup_context is Function.setup_context  # the older form, with ctx as the first argument
         return function.forward(_Context(), *args) if has_context else function.forward(*args)
 
     with wrapped(function, "apply", forward):

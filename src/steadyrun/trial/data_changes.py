@@ -1,4 +1,4 @@
-"""Changes of the data: can the program learn at all, do targets and inputs matter, is validation prepared alike?"""
+"""Changes of the data, which show whether the program can learn and whether its data are consistent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steadyrun.trial.twin import Twin
 
 
 def data_changes(twin: Twin) -> Iterator[Factor | NotVaried]:
-    yield Factor("one-batch", LEARNS, "one batch again and again", batches=lambda t: t.data.training[:1])
+    yield Factor("one-batch", LEARNS, "one batch repeated", batches=lambda t: t.data.training[:1])
     parts = twin.parts
     if parts.targets:
         yield Factor("targets-shuffled", TARGETS, "targets shuffled among the examples", batches=_shuffled)
@@ -25,18 +25,21 @@ def data_changes(twin: Twin) -> Iterator[Factor | NotVaried]:
             "targets-shuffled",
             TARGETS,
             "shuffled targets",
-            "no tensor of the batch is seen to be the target of the loss alone",
+            "no tensor of the batch is only a target of the loss",
         )
     if parts.targets and parts.inputs:
         yield Factor("inputs-noise", INPUTS, "inputs replaced by noise of the same statistics", batches=_noise)
     else:
-        yield NotVaried("inputs-noise", INPUTS, "noise for inputs", "no tensor of the batch is an input alone")
+        yield NotVaried("inputs-noise", INPUTS, "noise as inputs", "no tensor of the batch is only an input")
     if twin.data.spare:
-        yield Factor("validation-data", PREPARATION, "trained on a part of the validation data", batches=_spare)
-        yield Factor("as-few-data", PREPARATION, "trained on as few of the training data", batches=_as_few)
+        yield Factor("validation-data", PREPARATION, "trained on part of the validation data", batches=_spare)
+        yield Factor("as-few-data", PREPARATION, "trained on equally few training data", batches=_as_few)
     else:
         yield NotVaried(
-            "validation-data", PREPARATION, "training on validation data", "there are no validation batches to train on"
+            "validation-data",
+            PREPARATION,
+            "training on validation data",
+            "the task has no validation batches to train on",
         )
 
 
@@ -51,7 +54,7 @@ def _changed(twin: Twin, change: Callable[[Any, torch.Generator], Any]) -> list[
 
 
 def _shuffled(twin: Twin) -> list[Any]:
-    """The same permutation for all targets of a batch."""
+    """Targets shuffled by one permutation per batch."""
 
     def change(batch: Any, generator: torch.Generator) -> Any:
         leaves = dict(named_leaves(batch))
@@ -74,7 +77,7 @@ def _noise(twin: Twin) -> list[Any]:
 
 
 def _noise_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Its own values in another order if they are whole numbers, else normal numbers with its mean and spread."""
+    """Integers in another order; for floats, normal noise with their mean and standard deviation."""
     if not tensor.is_floating_point():
         order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
         return tensor.flatten()[order].reshape(tensor.shape)
@@ -88,7 +91,7 @@ def _spare(twin: Twin) -> list[Any]:
 
 
 def _as_few(twin: Twin) -> list[Any]:
-    """As many examples of the training data as the spare part of the validation data has."""
+    """As many training examples as the spare validation data has."""
     wanted = sum(rows_of(batch) or 1 for batch in twin.data.spare)
     chosen, count = [], 0
     for batch in twin.data.training:
@@ -100,7 +103,7 @@ def _as_few(twin: Twin) -> list[Any]:
 
 
 def _in_form(twin: Twin, batches: list[Any]) -> list[Any]:
-    """Validation batches as the program's step takes them: lists of micro-batches if it accumulates."""
+    """Validation batches in the form of the program's step: lists of micro-batches if it accumulates."""
     if twin.accumulation == 1 or not is_list_of_batches(twin.data.training[0]):
         return list(batches)
     count = twin.accumulation

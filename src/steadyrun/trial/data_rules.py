@@ -1,4 +1,4 @@
-"""Rules about data, parts and terms: what the loader gave, what no update changed, and what teaches about what."""
+"""Rules about data, parts and loss terms: repeated batches, untrained parts, and data that do not match."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from steadyrun.text import listed, percent, shown
+from steadyrun.text import counted, listed, percent, shown
 from steadyrun.trial import factor as kinds
 from steadyrun.trial.curve import Curve, Drawn
 from steadyrun.trial.setting_rules import is_fast
 from steadyrun.trial.twin_table import LEARNED, SAME, Table
 from steadyrun.trial.verdict import FAULT, REPEATED, UNDECIDED, Verdict
 
-FEW_EXAMPLES = 0.5  # of the examples that are to be expected; drawing with replacement gives 63%
+FEW_EXAMPLES = 0.5  # fraction of the expected examples; sampling with replacement gives 63%
 SAME_BATCH = 8  # times
-# Of what validation data teach about each other, the part that training data must teach: 0.93 to 1.9 in 16 healthy
+# Training data must teach this fraction of what validation data teach about each other: 0.93 to 1.9 in 16 healthy
 # programs, 0 to 0.69 in 4 whose validation data are prepared or numbered differently.
 CARRIES_OVER = 0.75
 
@@ -25,28 +25,28 @@ CARRIES_OVER = 0.75
 
 
 def repeated(table: Table) -> Verdict | None:
-    """The loader gives the same examples though its dataset has more: seen without training."""
+    """A loader that repeats examples although its dataset has more; visible without training."""
     own = next(iter(table.own.values()), None)
     if own is None or not own.drawn:
         return None
     drawn = Drawn(**own.drawn)  # type: ignore[arg-type]
     expected = min(drawn.dataset or 0, drawn.examples)
-    repeats = drawn.different_batches < FEW_EXAMPLES * drawn.batches  # equal examples alone may be in the dataset
+    repeats = drawn.different_batches < FEW_EXAMPLES * drawn.batches  # the dataset itself may contain equal examples
     if repeats and drawn.different_examples < FEW_EXAMPLES * expected:
         message = (
-            f"in {drawn.batches} batches the loader gave {drawn.different_examples} different examples "
-            f"of the {drawn.dataset} that its dataset has."
+            f"In {drawn.batches} batches the loader gives {counted(drawn.different_examples, 'different example')}; "
+            f"its dataset has {drawn.dataset:,}."
         )
         return Verdict(FAULT, REPEATED, "", message)
     if drawn.dataset is None and drawn.different_batches == 1 and drawn.batches >= SAME_BATCH:
-        message = f"the loader gave one and the same batch {drawn.batches} times."
-        more = "this is right only if that batch is the whole training set: count its examples"
+        message = f"The loader gives the same batch {drawn.batches} times."
+        more = "count its examples: this is right only if the batch is the whole training set"
         return Verdict(UNDECIDED, REPEATED, "", message, more)
     return None
 
 
 def parts(table: Table) -> Verdict | None:
-    """Parts of which a pass uses every parameter and no update changes one, in any seed; tensors in no optimizer."""
+    """Parts that the forward pass uses and no seed's updates change, and parameters in no optimizer."""
     curves = [curve for curve in table.own.values() if not curve.raised]
     if not curves:
         return None
@@ -55,13 +55,14 @@ def parts(table: Table) -> Verdict | None:
     if not still and not loose:
         return None
     if still and not loose and "default-start" in table.curves and is_fast(table, "default-start"):
-        return None  # all zero, say: they are in the optimizer, and their start keeps them from moving
-    what = f"did not change in {curves[0].steps} steps" if still else "get a gradient and are in no optimizer"
-    return Verdict(FAULT, kinds.PART, "", f"{listed(sorted(still or loose))} {what}: nothing trains this part.")
+        return None  # in the optimizer, but their initial values (such as zeros) keep them from changing
+    no_update = f"In {counted(curves[0].steps, 'step')} no update changes these parts"
+    what = no_update if still else "No optimizer has these parameters with a gradient"
+    return Verdict(FAULT, kinds.PART, "", f"{what}: {listed(sorted(still or loose))}.")
 
 
 def inputs(table: Table) -> Verdict | None:
-    """Noise instead of the inputs: a program that uses its inputs learns differently."""
+    """A program whose training loss is the same with noise as inputs."""
     if "inputs-noise" not in table.curves:
         return None
     pairs = [(table.own[seed], curve) for seed, curve in table.curves["inputs-noise"].items() if seed in table.own]
@@ -69,7 +70,7 @@ def inputs(table: Table) -> Verdict | None:
     same = [np.allclose(a.training[1:], b.training[1:], rtol=SAME, atol=0) for a, b in whole]
     if not same or not all(same):
         return None
-    message = "the training loss is the same with noise instead of the inputs: the inputs do not reach the loss."
+    message = "The training loss is the same with noise as inputs: the inputs do not reach the loss."
     return Verdict(FAULT, kinds.INPUTS, "inputs-noise", message)
 
 
@@ -77,23 +78,23 @@ def inputs(table: Table) -> Verdict | None:
 
 
 def labels(table: Table) -> Verdict | None:
-    """Training data that teach nothing about themselves, in a program that learns from validation data."""
+    """Training data without a learnable relation, in a program that learns from validation data."""
     if "targets-shuffled" not in table.curves or not _has(table, "held"):
         return None
     ahead, teaches = table.ahead("own", "targets-shuffled", "held"), _validation_teaches(table)
     if not (ahead < LEARNED and teaches > 2 * LEARNED):
         return None
     message = (
-        f"on training examples kept back the loss falls to {shown(table.lowest('own', 'held'))}, with shuffled targets "
-        f"to {shown(table.lowest('targets-shuffled', 'held'))}; a part of the validation data teaches (loss "
-        f"{shown(table.lowest('validation-data', 'validation'))} on the rest of them, and not "
-        f"{shown(table.lowest('own', 'validation'))}): the training targets do not belong to their inputs."
+        f"On held-out training examples the loss falls to {shown(table.lowest('own', 'held'))}, with shuffled targets "
+        f"to {shown(table.lowest('targets-shuffled', 'held'))}. Trained on part of the validation data it falls to "
+        f"{shown(table.lowest('validation-data', 'validation'))} on the rest, otherwise to "
+        f"{shown(table.lowest('own', 'validation'))}: the training targets do not belong to their inputs."
     )
     return Verdict(FAULT, kinds.TARGETS, "targets-shuffled", message)
 
 
 def prepared(table: Table) -> Verdict | None:
-    """Training data and validation data that each teach about themselves and not about each other."""
+    """Training and validation data that each can be learned, but not from each other."""
     if not _has(table, "held") or not _has(table, "validation"):
         return None
     held, validation = table.learned("own", "held"), table.learned("own", "validation")
@@ -102,20 +103,18 @@ def prepared(table: Table) -> Verdict | None:
     there = table.learned("validation-data", "validation")
     if validation < LEARNED and there < LEARNED:
         message = (
-            f"trained on training data the loss falls by {percent(held)} on training examples kept back and not at all "
-            "on validation, and a part of validation teaches nothing about the rest of it: the validation targets do "
-            "not belong to their inputs."
+            f"The loss falls by {percent(held)} on held-out training examples and not on validation. Trained on part "
+            "of validation it does not fall on the rest either: the validation targets do not belong to their inputs."
         )
         return Verdict(FAULT, kinds.PREPARATION, "validation-data", message)
     carried = max(table.learned(name, "validation") for name in ("own", "as-few-data") if name in table.curves)
-    # Validation data may teach faster only because their batches are larger: so little must carry over as well.
+    # Validation data may teach faster only because their batches are larger, so little must also carry over.
     if not (_validation_teaches(table) > 2 * LEARNED and carried < CARRIES_OVER * min(there, held)):
         return None
     message = (
-        f"trained on training data the loss falls by {percent(held)} on training examples kept back and by "
-        f"{percent(validation)} on validation; trained on a part of validation it falls on the rest of it to "
-        f"{shown(table.lowest('validation-data', 'validation'))} and not to "
-        f"{shown(table.lowest('own', 'validation'))}: the two are prepared, or their classes numbered, differently."
+        f"The loss falls by {percent(held)} on held-out training examples and by {percent(validation)} on validation. "
+        f"Trained on part of validation it falls to {shown(table.lowest('validation-data', 'validation'))} on the "
+        f"rest, otherwise to {shown(table.lowest('own', 'validation'))}: their preparation or class numbers differ."
     )
     return Verdict(FAULT, kinds.PREPARATION, "validation-data", message)
 
@@ -126,7 +125,7 @@ def _has(table: Table, split: str) -> bool:
 
 
 def _validation_teaches(table: Table) -> float:
-    """How much better validation data teach about others of their kind than training data, few or all, do."""
+    """How much lower the validation loss gets after training on validation data than on training data."""
     names = [name for name in ("as-few-data", "own") if name in table.curves]
     if "validation-data" not in table.curves:
         return math.nan
@@ -137,7 +136,7 @@ def _validation_teaches(table: Table) -> float:
 
 
 def terms(table: Table) -> Verdict | None:
-    """A term without which the other comparisons with targets fall much further outweighs them."""
+    """A term without which the other terms that compare with targets fall much further."""
     for name in [name for name in table.curves if name.startswith("term:")]:
         index = int(name.partition(":")[2])
         others = [place for place, compares in enumerate(table.compares) if compares and place != index]
@@ -151,15 +150,15 @@ def terms(table: Table) -> Verdict | None:
         possible = first - without
         if possible > LEARNED * abs(first) and mine - without > possible / 2:
             message = (
-                f"without term {index + 1} of the loss the others fall from {shown(first)} to {shown(without)}, with "
-                f"it to {shown(mine)}: it outweighs them."
+                f"Without term {index + 1} of the loss the other terms fall from {shown(first)} to {shown(without)}, "
+                f"with it to {shown(mine)}: it outweighs them."
             )
             return Verdict(FAULT, kinds.TERM, name, message)
     return None
 
 
 def _sums(curve: Curve, places: Sequence[int]) -> list[float]:
-    """The sum of these terms at every mark; empty if they were not seen at each."""
+    """The sum of these terms at every mark; empty if one is missing."""
     if not curve.terms or any(len(terms) <= max(places, default=0) for terms in curve.terms):
         return []
     return [sum(terms[place] for place in places) for terms in curve.terms]

@@ -1,4 +1,4 @@
-"""A trial under way: how many steps, which changes, and the twins trained here or with a crew."""
+"""Run a trial: choose steps and changes, and train the twins here or with a crew."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from steadyrun.trial.twin_table import Table
 from steadyrun.workers import Crew, Job, open_crew
 from steadyrun.workers.job_execution import in_one_line
 
-MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, if the user gives no number
-_TWINS = 45  # that most trials train
-_USED = 0.8  # of the budget: what is left is for building and for what takes longer
-_SHOWN = 12  # names of the config in a message
-_TIMED = 3  # steps that are timed before the number of steps is chosen
+MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, unless the user gives a number
+_TWINS = 45  # of most trials
+_USED = 0.8  # fraction of the budget for training; the rest is for building and delays
+_SHOWN = 12  # config names in a message
+_TIMED = 3  # steps timed to choose the number of steps
 
 
 def run_trial(
     task: Task | Factory | str, program: Program, wanted: Wanted, on: str | Executor | None, on_twin: OnTwin
 ) -> Trial:
-    """The whole trial of a program."""
+    """Run the whole trial of a program."""
     began = time.monotonic()
     source = source_of(task, program)
     with _named(source.name):
@@ -55,7 +55,7 @@ def run_trial(
         crew = None
         if on is not None and on != "here":
             if not source.program.factory:
-                raise UsageError("other workers build the program themselves: name its factory as module:function")
+                raise UsageError("other workers must build the program; give its factory as module:function")
             crew = stack.enter_context(open_crew(on))
         kept = KeptTwins.of(source.program, first)
         train = _Training(source, steps, crew, kept, began + wanted.budget, on_twin, table)
@@ -88,7 +88,7 @@ def run_trial(
 
 @contextmanager
 def _named(program: str) -> Iterator[None]:
-    """What goes wrong while a program is looked at, with its name."""
+    """Add the program's name to errors."""
     try:
         yield
     except SteadyrunError as problem:
@@ -107,7 +107,7 @@ def _steps_at_first(wanted: Wanted) -> int:
 
 
 def _workers(on: str | Executor | None) -> int:
-    """How many twins train at once, as far as it is known before the crew is opened."""
+    """The number of twins that train at once, if known before the crew opens."""
     if not isinstance(on, str) or not on.startswith("local"):
         return 1
     detail = on.partition(":")[2]
@@ -115,12 +115,12 @@ def _workers(on: str | Executor | None) -> int:
 
 
 def _affordable(twin: Twin, wanted: Wanted, workers: int) -> int:
-    """As many steps as let the usual number of twins end within the budget."""
+    """The number of steps that lets the usual number of twins fit the budget."""
     return affordable_steps(twin, _USED * wanted.budget * workers / _TWINS)
 
 
 def affordable_steps(twin: Twin, seconds: float) -> int:
-    """As many steps as a twin trains in this time, measuring included: 200 at most, 40 at least."""
+    """The number of steps that a twin trains and measures in this time, between 40 and 200."""
     total = twin.config.get("total_steps")
     most = min(MOST_STEPS, total) if isinstance(total, int) and total > 0 else MOST_STEPS
     step, look = twin.timed(_TIMED)
@@ -133,9 +133,7 @@ def affordable_steps(twin: Twin, seconds: float) -> int:
 def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], list[NotVaried]]:
     mine = [user_factor(name, value) for name, values in wanted.vary for value in values]
     if mine and source.is_live:
-        raise UsageError(
-            "values of the configuration reach a program through its factory: give the function, not a Task"
-        )
+        raise UsageError("config values reach a program through its factory; give the function instead of a Task")
     _require_known([name for name, _ in wanted.vary], {**source.program.config, **twin.config})
     if not wanted.only and (mine or wanted.seeds is not None):
         return mine, []
@@ -152,15 +150,15 @@ def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], l
 
 
 def _require_known(names: list[str], config: Mapping[str, Any]) -> None:
-    """Values to vary are values of the config; a program without any config may read whatever it likes."""
+    """Raise for a value to vary that the config does not have; a program without a config may read any."""
     known = list(_paths(config))
     for name in names:
         if known and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]}?" if close else f"it has: {', '.join(known[:_SHOWN])}."
             raise UsageError(
-                f"the config has no {name!r} to vary; {meant} If the program has a default for it, give the present "
-                f"value as well: --config '{{\"{name}\": …}}'"
+                f"the config has no {name!r} to vary; {meant} If the program has a default for it, also give the "
+                f"present value: --config '{{\"{name}\": …}}'"
             )
 
 
@@ -179,7 +177,7 @@ def _is_named(factor: Factor, words: Iterable[str]) -> bool:
 
 
 class _Training:
-    """Trains what a round asks for, here or with a crew; twins that were kept are not trained again."""
+    """Trains the twins of a round, here or with a crew, and reuses kept twins."""
 
     def __init__(
         self,
@@ -196,7 +194,7 @@ class _Training:
         self._done = self._planned = self.kept_count = 0
 
     def __call__(self, requests: Iterable[Request]) -> Iterator[Curve]:
-        wanted = sorted(requests, key=lambda request: request.seed)  # the program of one seed is built once
+        wanted = sorted(requests, key=lambda request: request.seed)  # builds the program of a seed once
         self._planned += len(wanted)
         todo = []
         for request in wanted:
@@ -229,7 +227,7 @@ class _Training:
             yield twin.train(self._source_factor(factor, twin), request.seed, request.own)
 
     def _source_factor(self, factor: Factor, twin: Twin) -> Factor:
-        """The change for this very program: what it changes is found in its own objects."""
+        """The change for this build of the program, found in its own objects."""
         return factor if self._source.is_live or factor.changes else twin.factor(factor.name)
 
     def _with_crew(self, requests: list[Request]) -> Iterator[Curve]:

@@ -1,4 +1,4 @@
-"""One change that a trial tries, known by its name alone: a worker that builds the program finds it again."""
+"""One change of a trial, identified by its name, from which a worker finds it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIP, OPTIMIZER, START, PRECISION, BATCH = "clip", "optimizer-settings", "start"
 LEARNS, TARGETS, INPUTS, PREPARATION = "can-learn", "targets", "inputs", "preparation"
 PART, TERM, BLOCK, FUNCTION, OWN, USER = "part", "term", "block", "function", "own", "user"
 
-USER_PREFIX = "vary "  # of the names of the user's own factors
+USER_PREFIX = "vary "  # of the user's own factors
 Apply = Callable[["Twin"], AbstractContextManager[Any]]
 Batches = Callable[["Twin"], list[Any]]
 
@@ -30,8 +30,8 @@ def _training(twin: Twin) -> list[Any]:
 
 @dataclass(frozen=True)
 class Factor:
-    """One change. `removes`: it takes away something that the program chose, so that it names a cause if it helps;
-    otherwise it is a remedy, which may help against several causes."""
+    """One change. If `removes`, it removes a choice of the program and so names a cause if it helps; otherwise it is a
+    remedy, which may help against several causes."""
 
     name: str
     group: str
@@ -40,9 +40,9 @@ class Factor:
     rate: Callable[[int, int], float] = lambda _step, _steps: 1.0
     batches: Batches = _training
     removes: bool = False
-    near_best: float = 0.8  # of the best change's gain: one that takes something away and brings as much comes first
+    near_best: float = 0.8  # fraction of the best gain from which a removing change is preferred
     invasive: bool = False
-    changes: Mapping[str, Any] = field(default_factory=dict)  # of the configuration
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the config
 
 
 OWN_TWIN = Factor("own", OWN, "nothing changed")
@@ -54,17 +54,17 @@ class NotVaried:
 
     name: str
     group: str
-    words: str  # what was not varied
+    words: str  # what is not varied
     why: str
 
 
 def rate_factor(times: float) -> Factor:
-    """The learning rate times so much."""
+    """The learning rate times a factor."""
     how = f"divided by {1 / times:.6g}" if times < 1 else f"times {times:.6g}"
     return Factor(f"rate*{times:.4g}", RATE, f"the learning rate {how}", rate=lambda _step, _steps: times)
 
 
 def user_factor(name: str, value: Any) -> Factor:
-    """A value of the program's configuration to try; the factory builds the program with it."""
+    """A config value to try; the factory builds the program with it."""
     text = f"{name} = {value}"
     return replace(OWN_TWIN, name=f"{USER_PREFIX}{text}", group=USER, words=text, changes={name: value})

@@ -1,4 +1,4 @@
-"""The changes that a trial tries, from fast to invasive. A program that does not allow a change gives the reason."""
+"""The changes of a trial, from simple to invasive, and the reasons why some do not apply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steadyrun.trial.twin import Twin
 
 
 def factors_for(twin: Twin) -> tuple[list[Factor], list[NotVaried]]:
-    """What can be varied in this program, in the order in which it is tried, and what cannot."""
+    """The changes that apply to this program, in their order, and those that do not."""
     usable: list[Factor] = []
     left: list[NotVaried] = []
     for made in _all(twin):
@@ -27,7 +27,7 @@ def factors_for(twin: Twin) -> tuple[list[Factor], list[NotVaried]]:
 
 
 def factor_named(name: str, known: Iterable[Factor]) -> Factor:
-    """The change of this name among those that a program allows. The user's own is in its configuration already."""
+    """The change of this name among those that apply; the user's own is already in the config."""
     if name == OWN_TWIN.name:
         return OWN_TWIN
     if match := re.fullmatch(r"rate\*(?P<times>[0-9.e+-]+)", name):
@@ -36,7 +36,9 @@ def factor_named(name: str, known: Iterable[Factor]) -> Factor:
         return replace(OWN_TWIN, name=name, group=USER)
     found = next((factor for factor in known if factor.name == name), None)
     if found is None:
-        raise UsageError(f"this program has no factor {name!r}")
+        raise UsageError(
+            f"this program has no change {name!r}; choose one of: {', '.join(factor.name for factor in known)}"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""The winning change of a trial as something to apply: a patch of the config file, or a line of code."""
+"""The fix of a trial: a patch of the config file, or lines of code."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from steadyrun.trial.result import Trial
 from steadyrun.trial.statistics import effect, spread
 from steadyrun.trial.verdict import FAULT, IMPROVEMENT
 
-_CLOSED = 0.5  # of the winning change's gain: a fixed program that gains less does not do what the twin did
-_NOTHING = 0.1  # of that gain: a fixed program that gains less trains as before
+_CLOSED = 0.5  # fraction of the winning gain below which the fixed program differs from the twin
+_NOTHING = 0.1  # fraction of that gain below which the fixed program trains as before
 
 OnTwin = Callable[[int, int, str, str], None]
 
 
 @dataclass(frozen=True)
 class Fix:
-    """The winning change: new values of the config, or lines of code, or advice."""
+    """The winning change as config values, lines of code, or advice."""
 
     factor: str
     words: str
@@ -43,12 +43,12 @@ class Fix:
     def apply(self) -> Path:
         """Write the new values into the config file."""
         if self.file is None or not self.patch:
-            raise ValueError("this fix has no file to change")
-        self.file.write_bytes(self.patched.encode("utf-8"))  # in place: it keeps its rights
+            raise ValueError("this fix has no file to change; give fix_of a config_file with these values")
+        self.file.write_bytes(self.patched.encode("utf-8"))  # in place, to keep the permissions
         return self.file
 
     def lines(self) -> list[str]:
-        """What to change, for a terminal."""
+        """The fix as lines for a terminal."""
         lines = [f"fix: {self.text or self.words}"]
         lines += [f"  {path}: {_plain(new)}  (was {_plain(old)})" for path, old, new in self.changes]
         lines += [f"  {line}" for line in self.code]
@@ -56,7 +56,7 @@ class Fix:
             lines += [f"  patch of {self.file}, for patch -p0 or git apply -p0 in {self.folder}:", ""]
             lines += self.patch.removesuffix("\n").split("\n")
         elif self.file is not None and self.changes:
-            lines.append(f"  {self.file} does not have these values: change them in the code that makes the config.")
+            lines.append(f"  {self.file} does not have these values: change them in the code that builds the config.")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Fix:
 
 
 def fix_of(trial: Trial, config_file: Path | None = None) -> Fix | None:
-    """The change that a trial found, as something to apply; None if it found none."""
+    """The fix of a trial; None if it found none."""
     verdict = trial.verdict
     if verdict.kind not in (FAULT, IMPROVEMENT) or not (verdict.factor or verdict.fix):
         return None
@@ -84,7 +84,7 @@ def fix_of(trial: Trial, config_file: Path | None = None) -> Fix | None:
         code = tuple(code_lines(factor, facts))
         says = bool(code or verdict.fix) or trial.table.is_setting(
             verdict.factor
-        )  # other data are an experiment, not a fix
+        )  # changed data is an experiment, not a fix
         return Fix(verdict.factor, words, code=code, text=verdict.fix) if says else None
     changes = tuple((_dotted(path), _at(trial.config, path), value) for path, value in values.items())
     file = _file(config_file, lambda content: config_values(factor, content, facts))
@@ -146,14 +146,14 @@ def _as_json(value: Any) -> Any:
 
 
 def unified(before: str, after: str, name: str) -> str:
-    """A unified diff that `patch` and `git apply` take, also of a file without a newline at its end."""
-    label = f"{name}\t" if " " in name else name  # as GNU diff marks the end of such a name
+    """A unified diff for `patch` and `git apply`, also of a file without a final newline."""
+    label = f"{name}\t" if " " in name else name  # GNU diff marks the end of such a name this way
     lines = difflib.unified_diff(_split(before), _split(after), label, label, lineterm="\n")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _split(text: str) -> list[str]:
-    """Lines with their ends: only a newline ends a line for `patch`."""
+    """Lines with their newlines, the only line end that `patch` knows."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
 
@@ -163,7 +163,7 @@ def _split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Verified:
-    """Whether the fixed program ends at the loss of the winning twin; None if it was not trained."""
+    """Whether the fixed program ends at the loss of the winning twin; None if it did not train."""
 
     is_fixed: bool | None
     line: str
@@ -181,15 +181,17 @@ def verified(
     on: str | Executor | None = None,
     on_twin: OnTwin | None = None,
 ) -> Verified:
-    """Train the unchanged twins of the program with the fixed config, and compare them with the winning ones."""
+    """Train twins of the program with the fixed config, and compare them with the winning twins."""
     from steadyrun.trial.trial import BUDGET
     from steadyrun.trial.trial import trial as tried
 
     winning = trial.table.curves.get(fix.factor, {})
     if fix.config is None or not winning:
-        return Verified(None, "not verified: the change is not in the config. Make it, then run the trial again.")
+        return Verified(
+            None, "not verified: the config does not have this setting. Make the change, then run the trial again."
+        )
     if trial.start != "the first weights":
-        return Verified(None, f"not verified: the twins started from {trial.start}. Run the fixed program.")
+        return Verified(None, f"not verified: the twins start from {trial.start}. Run the fixed program.")
     again = tried(
         factory,
         config=fix.config,
@@ -207,22 +209,22 @@ def verified(
 
 def _compared(own: list[float], winning: list[float], fixed: list[float], size: float) -> Verified:
     if not fixed:
-        return Verified(None, "not verified: the time was up before a twin ended.")
+        return Verified(None, "not verified: the budget ended before a twin did. Give a larger --budget.")
     if not all(map(math.isfinite, fixed)):
-        return Verified(False, "not fixed: with the new config a twin fails, or its loss is not finite.")
+        return Verified(False, "not fixed: with the new config a twin fails or its loss is not finite.")
     before, won, now = (sum(each) / len(each) for each in (own, winning, fixed))
     scale = size if math.isfinite(size) and size > 0 else max(abs(won), 1e-12)
     found = effect(winning, fixed, max(spread(winning), spread(fixed)), scale)
     interval = (
-        f"difference {percent(found.mean)} of what can be learned here, {percent(found.low)} to "
+        f"difference {percent(found.mean)} of the attainable fall, {percent(found.low)} to "
         f"{percent(found.high)}, {counted(len(fixed), 'seed')}"
     )
     losses = (
-        f"the loss ends at {shown(now)}; the winning twin at {shown(won)}, unchanged at {shown(before)} ({interval})"
+        f"the loss ends at {shown(now)}, the winning twin at {shown(won)}, unchanged at {shown(before)} ({interval})"
     )
     closed = (before - now) / (before - won) if math.isfinite(before) and before != won else 1.0
     if closed < _NOTHING:
-        return Verified(False, f"not fixed: {losses}. The program does not use this value of its config.")
+        return Verified(False, f"not fixed: {losses}. The program may not read this config value.")
     if found.high < 0 or closed < _CLOSED:
         return Verified(False, f"not fixed: {losses}.")
     return Verified(True, f"verified: with the new config {losses}.")

@@ -1,4 +1,4 @@
-"""What a change of a trial is in the program's own config, or else in its code, with the program's real numbers."""
+"""A change of a trial as values of the program's config, or as lines of its code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steadyrun.trial.batches import rows_of
 from steadyrun.trial.settings import COMMON, STANDARD, WARM, usual_settings
 from steadyrun.trial.twin import Twin
 
-# Names of settings in configs, in lower case and with underscores.
+# Names of settings in configs, in lower case with underscores.
 _RATES = {
     *("lr", "lr_max", "lr_min", "max_lr", "min_lr", "base_lr", "peak_lr", "init_lr", "final_lr", "lr_end", "end_lr"),
     *("learning_rate", "max_learning_rate", "min_learning_rate", "learning_rate_min", "learning_rate_max"),
@@ -38,24 +38,24 @@ _SETTINGS = {
     "nesterov": {"nesterov"},
     "amsgrad": {"amsgrad"},
 }
-# float32 in the words of the value that it replaces.
+# float32 in the notation of the value that it replaces.
 _WIDE = {
     **dict.fromkeys(("bfloat16", "float16", "half"), "float32"),
     **dict.fromkeys(("torch.bfloat16", "torch.float16"), "torch.float32"),
     **dict.fromkeys(("bf16", "fp16"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "bf16-true", "16-true"), "32-true"),
 }
-_USUAL = {"betas": (0.9, 0.999), "eps": 1e-8, **COMMON}  # if the trial does not say which optimizer it had
-_DIGITS = 6  # of a rate: more would be rounding
+_USUAL = {"betas": (0.9, 0.999), "eps": 1e-8, **COMMON}  # if the optimizer is unknown
+_DIGITS = 6  # of a learning rate; more would be rounding noise
 
 Values = dict[json_values.Path, Any]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the program whose change won."""
+    """The settings of the program that a fix needs."""
 
-    settings: Mapping[str, Any]  # as `optimizer_settings` gives them; empty if they are not known
+    settings: Mapping[str, Any]  # from `optimizer_settings`; empty if unknown
     steps: int  # of a twin
 
     @property
@@ -63,13 +63,13 @@ class Facts:
         return list(self.settings.get("optimizers", ()))
 
     def has(self, setting: str, value: Any, place: int | None = None) -> bool:
-        """Whether an optimizer has this value; also if that is not known."""
+        """Whether an optimizer has this value; True if unknown."""
         groups = [group for optimizer in self.optimizers for group in optimizer["groups"] if setting in group]
         held = [group[setting] if place is None else group[setting][place] for group in groups]
         return not self.optimizers or any(each == value for each in held)
 
     def usual(self, setting: str, value: Any, place: int | None = None) -> Any:
-        """The usual value in the place of this one; None if this one is usual, or torch's own default."""
+        """The usual value instead of this one; None if this one is usual or torch's default."""
         known = [(each["usual"], each["plain"]) for each in self.optimizers] or [(_USUAL, {})]
         for usual, plain in known:
             if setting in usual:
@@ -80,7 +80,7 @@ class Facts:
 
 
 def optimizer_settings(twin: Twin) -> dict[str, Any]:
-    """What a program really has, as its objects say it: optimizers with their groups, and the size of a batch."""
+    """The settings of the program's objects: optimizers with their groups, batch size, dropouts."""
     optimizers = []
     for optimizer in twin.task.optimizers:
         groups = [{name: _number(value) for name, value in group.items()} for group in optimizer.param_groups]
@@ -92,7 +92,7 @@ def optimizer_settings(twin: Twin) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """A setting that is a number, or a few of them; a rate may be a tensor."""
+    """A setting that is a number or a few; a learning rate may be a tensor."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return float(value)
     if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
@@ -104,7 +104,7 @@ def _number(value: Any) -> Any:
 
 
 def config_values(factor: kinds.Factor, config: Mapping[str, Any], facts: Facts) -> Values:
-    """The values of a config that the change corresponds to, and what they become."""
+    """The config values that a change affects, by path, with their new values."""
     if factor.group == kinds.USER:
         return {tuple(path.split(".")): value for path, value in factor.changes.items()}
     rule = _RULES.get(factor.name) or _RULES.get(factor.group)
@@ -115,14 +115,14 @@ def config_values(factor: kinds.Factor, config: Mapping[str, Any], facts: Facts)
 
 
 class _Same:
-    """Stands for a value that the change leaves alone; None is a value."""
+    """A marker for an unchanged value, since None is a value."""
 
 
 _SAME = _Same()
 
 
 def _leaves(value: Any, path: json_values.Path = ()) -> Iterator[tuple[json_values.Path, Any]]:
-    """All values of a config with their paths; a list is one value and so are its parts."""
+    """All values of a config with their paths; a list is a value, and so are its parts."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(inner, (*path, name))
@@ -178,7 +178,7 @@ def _clip(key: str | int, value: Any, _facts: Facts, factor: kinds.Factor) -> An
 
 
 def _usual(key: str | int, value: Any, facts: Facts, _factor: kinds.Factor) -> Any:
-    """Only what the optimizer really has: a norm has an epsilon, and an average has a momentum, as well."""
+    """A usual setting, only for values that the optimizer has: norms also have an epsilon, averages a momentum."""
     name = next((name for name, names in _SETTINGS.items() if _is(key, names)), "")
     if not name:
         return _SAME
@@ -201,7 +201,7 @@ def _float32(key: str | int, value: Any, _facts: Facts, _factor: kinds.Factor) -
 
 def _warmup(key: str | int, value: Any, facts: Facts, _factor: kinds.Factor) -> Any:
     steps = round(WARM * facts.steps)
-    is_count = isinstance(value, int) and not isinstance(value, bool)  # else it is a fraction of the run
+    is_count = isinstance(value, int) and not isinstance(value, bool)  # otherwise a fraction of the run
     return steps if _is(key, _WARMUPS) and is_count and value < steps else _SAME
 
 
@@ -236,7 +236,7 @@ def _like(new: float, old: Any) -> float | int:
 
 
 def code_lines(factor: kinds.Factor, facts: Facts) -> list[str]:
-    """What to write if the config does not have the value; nothing for changes of data and parts."""
+    """Lines of code for a change that the config does not have; none for data and parts."""
     if factor.group == kinds.RATE:
         times = _times(factor)
         return _settings(facts, lambda name, value: _rounded(value * times) if name == "lr" else None)
@@ -271,11 +271,11 @@ _PLAIN = {
 
 
 def _settings(facts: Facts, change: Callable[[str, Any], Any]) -> list[str]:
-    """A line per optimizer, or per group with values of its own, with the new settings and those before."""
+    """One line per optimizer, or per group with its own values, with new and old settings."""
     lines = []
     for optimizer in facts.optimizers:
         for group in optimizer["groups"]:
-            own = {**group, "lr": group.get("initial_lr", group.get("lr"))}  # without what a schedule makes of it
+            own = {**group, "lr": group.get("initial_lr", group.get("lr"))}  # without the schedule
             new = {name: change(name, value) for name, value in own.items() if value is not None}
             new = {name: value for name, value in new.items() if value is not None and value != own[name]}
             if new:

@@ -1,4 +1,4 @@
-"""Other values in the text of a JSON file: only the tokens of these values change."""
+"""Replace values in the text of a JSON file; only the tokens of these values change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Path = tuple[str | int, ...]
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
-_SMALLEST = 1e-7  # that is written without an exponent if the value before was
+_SMALLEST = 1e-7  # smallest value written without an exponent, if the old one had none
 
 
 def with_values(text: str, changes: Mapping[Path, Any]) -> str:
-    """The text with these values; one that it does not hold is added at the end of its object."""
+    """The text with these values; a missing one is added at the end of its object."""
     for path, value in changes.items():
         spans = _spans(text)
         if path in spans:
@@ -29,7 +29,7 @@ def with_values(text: str, changes: Mapping[Path, Any]) -> str:
 
 
 def token(value: Any, before: str = "") -> str:
-    """A value as JSON, a number in the way in which the one before was written."""
+    """A value as JSON, a number in the notation of the old one."""
     if isinstance(value, list | tuple):
         parts = re.findall(r"[^\[\],\s]+", before)
         alike = parts if len(parts) == len(value) else [""] * len(value)
@@ -46,7 +46,7 @@ def token(value: Any, before: str = "") -> str:
 
 
 def _spans(text: str) -> dict[Path, tuple[int, int]]:
-    """Where each value begins and ends."""
+    """The start and end of each value."""
     found: dict[Path, tuple[int, int]] = {}
     _walk(text, 0, (), found)
     return found
@@ -78,7 +78,7 @@ def _skipped(text: str, place: int) -> int:
 
 
 def _with_added(text: str, spans: Mapping[Path, tuple[int, int]], path: Path, value: Any) -> str:
-    """The value behind the last one of the object that would hold it; the text itself if a value is in its place."""
+    """The text with a value added to the end of its object; unchanged if another value is in the way."""
     depth = max(length for length in range(len(path)) if path[:length] in spans)
     for name in reversed(path[depth + 1 :]):
         value = {name: value}

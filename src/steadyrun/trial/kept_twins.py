@@ -1,4 +1,4 @@
-"""Twins that have ended are kept outside of the run directory; while the program is the same, none is trained again."""
+"""A cache of finished twins outside the run directory, valid while the program is unchanged."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LARGEST = 16 * 2**20  # bytes of one file of twins
 
 @dataclass
 class KeptTwins:
-    """The ended twins of one program, one JSON line each; without a file they are forgotten at the end."""
+    """The finished twins of one program, one JSON line each; in memory only without a file."""
 
     path: Path | None
     _curves: dict[tuple[str, int], Curve] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Program, twin: Twin) -> KeptTwins:
-        """Those of a program that a factory builds; what a live task's functions do cannot be recognised again."""
+        """The kept twins of a factory's program; a live task cannot be recognised again."""
         if not program.factory:
             return cls(None)
         kept = cls(_folder() / f"{_fingerprint(program, twin)}.jsonl")
@@ -42,7 +42,7 @@ class KeptTwins:
         return self._curves.get((factor, seed))
 
     def add(self, curve: Curve) -> None:
-        """Keep a twin that has ended by itself; one that raised is tried again the next time."""
+        """Keep a finished twin; one that raised is retried the next time."""
         if self.path is None or curve.raised:
             return
         self._curves[curve.factor, curve.seed] = curve
@@ -50,7 +50,7 @@ class KeptTwins:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(dumps(curve.as_json()) + "\n")
-        except OSError:  # a full or read-only disk: the trial goes on, and is not kept
+        except OSError:  # a full or read-only disk: the trial continues without keeping twins
             self.path = None
 
     def _read(self) -> None:
@@ -62,7 +62,7 @@ class KeptTwins:
         for line in lines:
             try:
                 curve = Curve.of(loads(line))
-            except (ValueError, TypeError, AttributeError):  # cut off in the middle of a line
+            except (ValueError, TypeError, AttributeError):  # a truncated line
                 continue
             self._curves[curve.factor, curve.seed] = curve
 
@@ -73,7 +73,7 @@ def _folder() -> Path:
 
 
 def _fingerprint(program: Program, twin: Twin) -> str:
-    """The same for the same program: its code, configuration, first weights, batches, settings and number of steps."""
+    """A hash of the program: code, config, first weights, batches, settings and number of steps."""
     settings = [
         {name: repr(value) for name, value in group.items() if name != "params"} for group in groups_of(twin.task)
     ]
@@ -90,7 +90,7 @@ def _fingerprint(program: Program, twin: Twin) -> str:
 
 
 def _code(factory: str) -> list[str]:
-    """Hashes of the user's source files that are loaded: beside the factory, and below the working directory."""
+    """Hashes of the user's loaded source files beside the factory and below the working directory."""
     source = factory.rpartition(":")[0]
     roots = {Path.cwd().resolve()}
     if source.endswith(".py"):

@@ -1,6 +1,6 @@
-"""The terms of a loss that is a sum: seen as they are added, and switched off one at a time.
+"""The terms of a loss that is a sum: observed as they are added, and switched off one at a time.
 
-Numbers without dimensions that are added up are terms; a sum of terms does not count as a term.
+A term is a scalar that is added to another; a sum of terms is not a term.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_TERMS = 8
 
 
 class Terms(TorchFunctionMode):
-    """Around the computation of one loss: its terms in their order; the one of number `off` gets no gradient."""
+    """Collects the terms of one loss in order; term number `off` gets no gradient."""
 
     def __init__(self, off: int | None = None) -> None:
         super().__init__()
         self.values: list[float] = []
         self._terms: list[Tensor] = []
         self._off = off
-        self._sums: dict[int, Tensor] = {}  # held, so that no id is given to another tensor meanwhile
+        self._sums: dict[int, Tensor] = {}  # kept alive, so that no id is reused meanwhile
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
@@ -50,7 +50,7 @@ class Terms(TorchFunctionMode):
 
     @property
     def compares(self) -> list[bool]:
-        """Of each term, whether it compares something with targets."""
+        """Whether each term compares something with targets."""
         graphs = [read(term) if term.requires_grad else LossGraph() for term in self._terms]
         return [bool(graph.labels or graph.compared or graph.comparison) for graph in graphs]
 

@@ -1,4 +1,4 @@
-"""Changes of the model's parts and the loss's terms; at the invasive end, blocks and backwards are replaced."""
+"""Changes of the model's parts and of the loss's terms; the invasive ones replace blocks and backwards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _blocks(twin: Twin) -> list[tuple[str, nn.Module]]:
 def parts(twin: Twin) -> Iterator[Factor | NotVaried]:
     blocks = _blocks(twin)
     if len(blocks) < 2:
-        yield NotVaried("freeze", PART, "frozen parts", "the model has no parts that could be frozen one at a time")
+        yield NotVaried("freeze", PART, "frozen parts", "the model has fewer than two blocks to freeze")
     for name, module in blocks if len(blocks) > 1 else []:
         parameters = list(module.parameters())
         yield Factor(
@@ -46,7 +46,7 @@ def parts(twin: Twin) -> Iterator[Factor | NotVaried]:
 def terms(twin: Twin) -> Iterator[Factor | NotVaried]:
     count = len(compares(twin))
     if count < 2:
-        yield NotVaried("term", TERM, "terms of the loss", "the loss is not seen to be a sum of terms")
+        yield NotVaried("term", TERM, "terms of the loss", "the loss is not a sum of terms")
         return
     for index in range(count):
         words = f"term {index + 1} of the loss off"
@@ -54,7 +54,7 @@ def terms(twin: Twin) -> Iterator[Factor | NotVaried]:
 
 
 def compares(twin: Twin) -> list[bool]:
-    """The terms of the loss: whether each compares something with targets."""
+    """For each term of the loss, whether it compares something with targets."""
     seen = Terms()
     with untouched(twin.task), torch.enable_grad(), seen:
         twin.model.train()
@@ -92,12 +92,10 @@ def invasive(twin: Twin) -> Iterator[Factor | NotVaried]:
             invasive=True,
         )
     if not kept:
-        yield NotVaried(
-            "identity", BLOCK, "blocks replaced by identity", "no part of the model gives back the shape it is given"
-        )
+        yield NotVaried("identity", BLOCK, "blocks replaced by identity", "no block returns the shape of its input")
     norms = [module for module in twin.model.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
     if norms:
-        words = "batch norm replaced by a norm of each example"
+        words = "batch norm replaced by a norm per example"
         yield Factor("other-norm", BLOCK, words, lambda _t: _other_norm(norms), invasive=True)
     else:
         yield NotVaried("other-norm", BLOCK, "another norm", "the model has no batch norm")
@@ -120,12 +118,12 @@ def invasive(twin: Twin) -> Iterator[Factor | NotVaried]:
             "autograd",
             FUNCTION,
             "custom backward functions",
-            "no autograd function of the program's own is seen in the graph",
+            "the loss uses no autograd function of the program",
         )
 
 
 def _shapes(twin: Twin) -> dict[int, bool]:
-    """By module: whether its first output has the shape of its first input."""
+    """By module id, whether its output has the shape of its first input."""
     alike: dict[int, bool] = {}
 
     def noted(module: nn.Module, args: Any, output: Any) -> None:
@@ -174,7 +172,7 @@ def _is_rotary(name: str, module: nn.Module) -> bool:
 
 @contextmanager
 def _without_rotary(modules: list[nn.Module]) -> Iterator[None]:
-    """Angles of zero: cos is 1 and sin is 0; a module that turns its input gives it back."""
+    """Set rotary angles to zero (cos 1, sin 0); a module that rotates its input returns it unchanged."""
 
     def still(_module: Any, args: Any, output: Any) -> Any:
         if isinstance(output, tuple) and len(output) == 2 and all(isinstance(each, Tensor) for each in output):

@@ -1,4 +1,4 @@
-"""Where twins come from: a factory that builds the program for every seed, here or in a worker, or a live task."""
+"""The source of twins: a factory that builds the program per seed, here or in a worker, or a live task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steadyrun.trial.twin import Twin, seed_all
 
 @dataclass(frozen=True)
 class Program:
-    """What a worker needs to build the program: the factory's name, its configuration, and where it starts."""
+    """All that a worker needs to build the program: the factory's name, the config, and the checkpoint."""
 
     factory: str  # "" for a live task or a function without a name
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -27,14 +27,14 @@ class Program:
 
     @staticmethod
     def seeded(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """The configuration of a twin: a seed in it is moved on, since it may be the one that decides."""
+        """The config of a twin, with its own seed advanced, since the program may use it."""
         own = config.get("seed")
         if "seed" not in config:
             return dict(config)
         return {**config, "seed": own + seed - 1 if isinstance(own, int) else seed}
 
     def built(self, seed: int) -> Task:
-        """The program as its factory builds it with a seed, at its checkpoint if there is one."""
+        """Build the program with a seed, at its checkpoint if it has one."""
         seed_all(seed)
         task = build_task(load_factory(self.factory, "trial's argument"), self.seeded(self.config, seed), self.factory)
         if self.config and task.config is None:
@@ -43,19 +43,19 @@ class Program:
         return task
 
     def restore(self, task: Task) -> None:
-        """Put a built program at the checkpoint."""
+        """Restore the checkpoint into a built program."""
         if self.checkpoint is None:
             return
         from steadyrun.replay.incident import choose
 
         incident = choose(Path(self.checkpoint[0]), self.checkpoint[1])
         if incident.missing:
-            raise UsageError(f"{incident.folder} has no checkpoint that can be used: {incident.missing}")
+            raise UsageError(f"{incident.folder} has no usable checkpoint: {incident.missing}")
         objects = Objects(task.model, task.optimizers, task.scheduler, task.scaler, task.loader)
         restore(objects, *incident.state)
 
     def changed(self, changes: Mapping[str, Any]) -> Program:
-        """The same program with other values in its configuration; model.dropout is `dropout` inside of `model`."""
+        """The same program with other config values; model.dropout is `dropout` inside `model`."""
         config = copy.deepcopy(dict(self.config))
         for path, value in changes.items():
             *folders, name = path.split(".")
@@ -63,7 +63,7 @@ class Program:
             for folder in folders:
                 inner = inner.setdefault(folder, {})
                 if not isinstance(inner, dict):
-                    raise UsageError(f"{path}: {folder} is a value in the configuration, and has no {name}")
+                    raise UsageError(f"{path}: {folder} is a single value in the config and has no {name}")
             inner[name] = value
         return replace(self, config=config)
 
@@ -77,7 +77,7 @@ class Program:
 
 
 class Source:
-    """Gives the program anew for every seed: a factory builds it; a live task is the same for all seeds."""
+    """Provides the program for every seed: built by a factory, or the same live task."""
 
     def __init__(
         self, program: Program, name: str, build: Callable[[Mapping[str, Any], int], Task], live: bool
@@ -86,7 +86,7 @@ class Source:
         self._last: tuple[Any, Twin] | None = None
 
     def twin(self, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> Twin:
-        """The program of a seed; only the last one is kept in memory."""
+        """The twin of a seed; only the last one stays in memory."""
         key = (1 if self.is_live else seed, steps, repr(changes))
         if self._last is None or self._last[0] != key:
             self._last = None
@@ -98,7 +98,7 @@ class Source:
 
 
 def source_of(task: Task | Factory | str, program: Program) -> Source:
-    """Where the twins of a task, a function or a named factory come from."""
+    """The source of twins for a task, a function or a named factory."""
     if isinstance(task, Task):
         given = task
         own = Program("", {**(given.config or {}), **program.config}, program.checkpoint)
@@ -122,7 +122,7 @@ def source_of(task: Task | Factory | str, program: Program) -> Source:
 def trained(
     program: dict[str, Any], seed: int, factor: str, steps: int, own: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Train one twin and give its curve: what a worker does. Twins of one seed share the program that was built."""
+    """Train one twin in a worker and return its curve. Twins of one seed share the built program."""
     twin = _twin(json.dumps(program, sort_keys=True), seed, steps)
     curve = twin.train(twin.factor(factor), seed, None if own is None else Curve.of(own))
     return curve.as_json()

@@ -1,4 +1,4 @@
-"""The result of a trial: its table, its verdict, and its forms: text, JSON, HTML, a file in the run directory."""
+"""The result of a trial: table and verdict, as text, JSON, HTML and a file in the run directory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from steadyrun.renamed_arguments import renamed
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
-from steadyrun.text import counted, percent, shown
+from steadyrun.text import counted, shown
 from steadyrun.trial.decision import decide, tested
 from steadyrun.trial.factor import NotVaried
 from steadyrun.trial.setting_rules import share
@@ -24,16 +25,16 @@ from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Verdic
 EXIT_CODES = {CLEAR: 0, IMPROVEMENT: 0, FAULT: 1, UNDECIDED: 3}
 _HEADS = {
     FAULT: "✗ fault",
-    CLEAR: "✓ nothing here is wrong",
-    IMPROVEMENT: "✓ nothing here is wrong; one change is better",
+    CLEAR: "✓ no fault found",
+    IMPROVEMENT: "✓ no fault found; one change is better",
     UNDECIDED: "? undecided",
 }
-_DIFFERENCES = (0.05, 0.02, 0.01)  # of the mean loss: how many seeds would show them
+_DIFFERENCES = (0.05, 0.02, 0.01)  # fractions of the mean loss, for which the seeds needed are shown
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What the twins of a program showed. Printing it shows the table and the verdict."""
+    """Result of a trial: print it for the verdict and the table of twins."""
 
     program: str
     config: Mapping[str, Any]
@@ -41,25 +42,25 @@ class Trial:
     steps: int
     table: Table
     not_varied: tuple[NotVaried, ...] = ()
-    untried: tuple[str, ...] = ()  # because the time was up
+    untried: tuple[str, ...] = ()  # because the budget ended
     seconds: float = 0.0
-    kept: int = 0  # twins of earlier trials that were not trained again
+    kept: int = 0  # twins reused from earlier trials
     interrupted: bool = False
     asks_about_noise: bool = False  # whether the user gave the number of seeds
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what the program's optimizers have
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the program's optimizers
     parameters: tuple[str, ...] = ()  # of the model, by name
     command: str = ""
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What the twins say; that nothing is wrong only if everything was tried."""
+        """The verdict; clear only if every change was tried."""
         found = decide(self.table)
         if found.kind != CLEAR or not (self.untried or self.interrupted):
             return found
         tried = len(self.table.curves) - 1
-        message = f"{counted(tried, 'change')} of {tried + len(self.untried)} were tried, and none decides."
-        return replace(found, kind=UNDECIDED, message=message, more="a larger --budget")
+        message = f"The trial tried {tried} of {counted(tried + len(self.untried), 'change')}, and none decides."
+        return replace(found, kind=UNDECIDED, message=message, more="give a larger --budget")
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -67,12 +68,12 @@ class Trial:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong, 1 for a fault, 3 if the trial does not decide."""
+        """0 without a fault, 1 for a fault, 3 if the trial does not decide."""
         return EXIT_CODES[self.verdict.kind]
 
     @property
     def tested(self) -> list[str]:
-        """The questions that this trial can clear: it tried what would decide them, and nothing did."""
+        """The questions that this trial can clear, because it tried their causes."""
         return tested(self.table)
 
     @property
@@ -84,7 +85,7 @@ class Trial:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/trial.md)."""
+        """Convert to the documented JSON form (docs/trial.md)."""
         verdict = self.verdict
         return {
             "schema": SCHEMA,
@@ -113,16 +114,16 @@ class Trial:
 
     @property
     def noise(self) -> dict[str, Any]:
-        """The unchanged twins: mean and standard deviation between seeds, and how many seeds show a difference."""
+        """Mean and standard deviation of the unchanged twins, and the seeds that resolve small differences."""
         ends = [end for end in self.table.ends("own") if math.isfinite(end)]
         mean, deviation = self.table.mean_and_spread("own")
-        needed = {percent(part): seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}
+        needed = {f"{part:.1%}": seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}  # keys of JSON
         return {"seeds": len(ends), "mean": mean, "deviation": deviation, "seeds_that_show": needed}
 
     def save(self, run: Path) -> None:
-        """Keep the result with a run: reports, dashboards and post-mortems read it there.
+        """Save the result in a run directory for reports, dashboards and post-mortems.
 
-        One that decides nothing does not take the place of one that did.
+        An undecided result does not replace a decided one.
         """
         before = trial_record(run)
         if before is None or before.verdict == UNDECIDED or self.verdict.kind != UNDECIDED:
@@ -136,41 +137,43 @@ class Trial:
     def __repr__(self) -> str:
         return f"<steadyrun trial of {self.program!r}, {self.verdict.kind}>"
 
-    def lines(self, *, whole: bool = False) -> list[str]:
-        """The answer, its evidence, the table; `whole` shows every row and everything that was not varied."""
+    @renamed(whole="everything")
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """Lay out the answer, its evidence and the table; `everything` adds every row and what was not varied."""
         verdict, count = self.verdict, sum(len(curves) for curves in self.table.curves.values())
         head = f"{_HEADS[verdict.kind]}: {verdict.message}"
         lines = [f"{self.program}: {counted(count, 'twin')} of {counted(self.steps, 'step')} in {self._took()}", head]
         lines += [f"  fix: {verdict.fix}"] if verdict.fix else []
         lines += [f"  to decide: {verdict.more}."] if verdict.more else []
         lines += self._noise_lines() if self.asks_about_noise else []
-        lines += ["", *self._table(whole)]
+        lines += ["", *self._table(everything)]
         if self.untried:
             words = "; ".join(self.table.factor(name).words for name in self.untried)
-            lines.append(f"not tried, because the time was up: {words} (give a larger --budget)")
+            lines.append(f"not tried within the budget: {words} (give a larger --budget)")
         if self.not_varied:
-            lines += self._left_out(whole)
+            lines += self._left_out(everything)
         return lines
 
     def _took(self) -> str:
         took = f"{self.seconds:.0f} s"
-        took += f", {self.kept} of them kept from an earlier trial" if self.kept else ""
+        took += f", {self.kept} of them from an earlier trial" if self.kept else ""
         return took + (", stopped with Ctrl-C" if self.interrupted else "")
 
     def _noise_lines(self) -> list[str]:
         noise = self.noise
-        line = f"  noise: {counted(noise['seeds'], 'seed')} end at {shown(noise['mean'])} ± {shown(noise['deviation'])}"
+        end = f"{shown(noise['mean'])} ± {shown(noise['deviation'])}"
+        line = f"  noise: {counted(noise['seeds'], 'seed')}, the loss ends at {end}"
         needed = [f"{size}: {count}" for size, count in noise["seeds_that_show"].items() if count]
-        return [line, *([f"  seeds that show a difference of {', of '.join(needed)}"] if needed else [])]
+        return [line, *([f"  seeds needed to resolve a difference of {', of '.join(needed)}"] if needed else [])]
 
     def _table(self, whole: bool) -> list[str]:
-        """The unchanged twins, and the changes by what they bring; the worst are left out if there are many."""
+        """The unchanged twins and the changes by gain; the worst are left out if there are many."""
         rows = sorted(self.rows, key=lambda row: (row.factor != "own", -_brings(row)))
         shown_rows = rows if whole else rows[:_MOST_ROWS]
         lines = [_line(("change", "loss", "better by", "95% interval", "seeds", ""))]
         lines += [_line(_cells(row)) for row in shown_rows]
         hidden = len(self.rows) - len(shown_rows)
-        return [*lines, f"  and {hidden} more that bring less (--verbose)"] if hidden else lines
+        return [*lines, f"  and {hidden} more with smaller gains (--verbose)"] if hidden else lines
 
     def _left_out(self, whole: bool) -> list[str]:
         if whole:

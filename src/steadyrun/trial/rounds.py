@@ -1,6 +1,6 @@
-"""Which twins are trained, in rounds: the unchanged ones, every change once, the promising again, then the invasive.
+"""The rounds of a trial: unchanged twins, every change once, promising changes again, then invasive changes.
 
-Racing: a change that is far behind is stopped, and further seeds go only to those that may decide.
+Racing stops a change that is far behind, and gives more seeds only to changes that may decide.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from steadyrun.trial.twin_table import Table, promising
 from steadyrun.trial.verdict import UNDECIDED
 
 SEEDS = 3
-_MOST_SEEDS = 6  # of a change that is not decided yet
-_FARTHER, _NEARER = (3.0, 10.0, 100.0, 1000.0), (1 / 3, 0.1, 0.01, 0.001)  # rates, each tried if the last one helped
+_MOST_SEEDS = 6  # of an undecided change
+_FARTHER, _NEARER = (
+    (3.0, 10.0, 100.0, 1000.0),
+    (1 / 3, 0.1, 0.01, 0.001),
+)  # learning rates, each tried if the last one helped
 _MOST_PROMISING = 4
 
 
@@ -31,23 +34,23 @@ class Request:
 
 
 Train = Callable[[Iterable[Request]], Iterator[Curve]]
-"""Trains several twins, in any order, and gives each when it has ended."""
+"""Trains several twins, in any order, and yields each as it ends."""
 
 
 @dataclass
 class Rounds:
-    """A trial under way."""
+    """The rounds of a running trial."""
 
     table: Table
     factors: list[Factor]
     train: Train
-    deadline: float  # of time.monotonic
+    deadline: float  # on the clock of time.monotonic
     seeds: int = SEEDS
-    racing: bool = True  # else every change gets all seeds
-    untried: list[str] = field(default_factory=list)  # because the time was up
+    racing: bool = True  # otherwise every change gets all seeds
+    untried: list[str] = field(default_factory=list)  # because the budget ended
 
     def run(self) -> None:
-        """All rounds; what the deadline leaves out is named in `untried`."""
+        """Run all rounds; `untried` lists the changes beyond the deadline."""
         self._go([Request(OWN_TWIN.name, seed) for seed in range(1, self.seeds + 1)])
         if not self.racing:
             seeds = range(1, self.seeds + 1)
@@ -63,7 +66,7 @@ class Rounds:
         self._until_decided()
 
     def _request(self, name: str, seed: int) -> Request:
-        """A setting is raced against its own twin; what data and parts do is measured to the end."""
+        """A request that races a setting against its unchanged twin; data and parts train to the end."""
         return Request(name, seed, self.table.own.get(seed) if self.table.is_setting(name) else None)
 
     def _go(self, requests: list[Request]) -> None:
@@ -79,7 +82,7 @@ class Rounds:
         self.untried += [name for name in left if name not in self.table.curves and name not in self.untried]
 
     def _go_farther(self) -> None:
-        """While the largest (or smallest) rate is the best one, the next one behind it."""
+        """Try the next learning rate while the largest (or smallest) is the best."""
         if not any(factor.group == RATE for factor in self.factors):
             return
         for beyond in (_FARTHER, _NEARER):
@@ -90,7 +93,7 @@ class Rounds:
                 self._go([self._request(rate_factor(times).name, 1)])
 
     def _again(self) -> None:
-        """What is promising with the other seeds."""
+        """Train promising changes with the other seeds."""
         names = promising(self.table)[:_MOST_PROMISING]
         removing = [factor.name for factor in self.factors if factor.removes]
         names += [name for name in promising(self.table) if name in removing and name not in names]
@@ -98,7 +101,7 @@ class Rounds:
         self._go([self._request(name, seed) for name in names for seed in range(2, self.seeds + 1)])
 
     def _until_decided(self) -> None:
-        """More seeds for the change that would decide."""
+        """Train more seeds of the change that would decide."""
         for seed in range(self.seeds + 1, _MOST_SEEDS + 1):
             verdict = decide(self.table)
             if verdict.kind != UNDECIDED or not verdict.factor:

@@ -1,4 +1,4 @@
-"""Rules about changes of settings and blocks: with which change does the program soon reach its own last loss?"""
+"""Rules about settings and blocks: the change with which the program soon reaches its own last loss."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from steadyrun.trial.twin_table import Table
 from steadyrun.trial.verdict import FAULT, IMPROVEMENT, UNDECIDED, Verdict
 
 # A change decides if its twin reaches the last loss of the unchanged one within this fraction of the steps. In short
-# trials a higher rate is often ahead of the right one (3 or 10 times the rate in 11 of 16 healthy programs), so it must
-# be ahead by more, a hundredfold one as well, and the program must learn next to nothing without it.
+# trials a higher rate often beats the right one (3 or 10 times the rate in 11 of 16 healthy programs), so it must
+# lead by more, a hundredfold rate must also lead, and the program must learn almost nothing without it.
 DECIDES, DECIDES_HIGHER = 1 / 3, 0.2
 FAR_HIGHER = "rate*100"
-MORE_SEEDS = 8  # to try if the seeds so far do not show how many are needed
-IDLE = 0.25  # of what can be learned: a program that learns more may be slow, but its rate is not a fault
+MORE_SEEDS = 8  # suggested if the number needed is unknown
+IDLE = 0.25  # fraction of the attainable fall: a program that learns more may be slow, but its rate is not a fault
 
 
 def setting(table: Table) -> Verdict | None:
-    """A change with which the program soon reaches the loss that it ends at without it."""
+    """A setting with which the program soon reaches its own last loss."""
     return _decided(table, _chosen(table, lambda name: _rank(table, name) < 2 and is_fast(table, name)))
 
 
 def block(table: Table) -> Verdict | None:
-    """A block without which the program soon reaches the loss that it ends at with it."""
+    """A block without which the program soon reaches its own last loss."""
     is_block = {name for name in table.curves if table.factor(name).group == kinds.BLOCK}
     return _decided(table, _chosen(table, lambda name: name in is_block and is_fast(table, name)))
 
 
 def improvement(table: Table) -> Verdict | None:
-    """A change that is better for sure, in a program that learns without it."""
+    """A change that certainly helps, in a program that learns without it."""
 
     def helps(name: str) -> bool:
         gain = table.gain(name)
@@ -45,7 +45,7 @@ def improvement(table: Table) -> Verdict | None:
 
 
 def _decided(table: Table, chosen: str | None) -> Verdict | None:
-    """A fault if the seeds agree, else what is missing."""
+    """A fault if the seeds agree, otherwise undecided with what would decide."""
     if chosen is None:
         return None
     gain, speeds = table.gain(chosen), table.speeds(chosen)
@@ -55,12 +55,12 @@ def _decided(table: Table, chosen: str | None) -> Verdict | None:
         return Verdict(FAULT, cause, chosen, facts)
     needed, group = seeds_needed(gain), table.factor(chosen).group
     options = "" if group == kinds.USER else f"--only {group} "
-    more = f"try it with more seeds: {options}--seeds {needed or MORE_SEEDS}"
+    more = f"run the trial with {options}--seeds {needed or MORE_SEEDS}"
     return Verdict(UNDECIDED, cause, chosen, facts, more)
 
 
 def _chosen(table: Table, wanted: Callable[[str], bool]) -> str | None:
-    """Of the changes that help enough, the one that names the cause best."""
+    """The change that names the cause best, among those that help enough."""
     good = {
         name: gain for name in table.curves if table.is_setting(name) and wanted(name) and (gain := table.gain(name))
     }
@@ -68,7 +68,7 @@ def _chosen(table: Table, wanted: Callable[[str], bool]) -> str | None:
     if not named:
         return None
     best = max(gain.mean for gain in named.values())
-    deepest = max(table.fall(name) for name in named)  # if the unchanged twin explodes, every change gains nearly all
+    deepest = max(table.fall(name) for name in named)  # if the unchanged twin diverges, every change gains nearly all
     near = [
         name
         for name, gain in named.items()
@@ -78,7 +78,7 @@ def _chosen(table: Table, wanted: Callable[[str], bool]) -> str | None:
 
 
 def is_fast(table: Table, name: str) -> bool:
-    """Whether a change decides. A higher rate must help by two decades: in short trials one helps healthy programs."""
+    """Whether a change decides. A higher rate must also help at 100 times: in short trials 10 times often helps."""
     higher = name.startswith("rate*") and float(name.partition("*")[2]) > 1
     if higher and not (_reaches(table, FAR_HIGHER, DECIDES_HIGHER) and table.fall("own") < IDLE * table.attainable):
         return False
@@ -107,14 +107,14 @@ def _facts(table: Table, name: str) -> str:
     gain, speed = table.gain(name), float(np.median(table.speeds(name)))
     assert gain is not None
     steps = max(curve.steps for curve in table.curves[name].values())
-    after = f"after {math.ceil(speed * steps)} of {counted(steps, 'step')}" if speed > 0 else "from the first step on"
+    reached = f"reaches after {math.ceil(speed * steps)} of {counted(steps, 'step')}" if speed > 0 else "starts below"
     return (
-        f"{table.factor(name).words}: the loss ends at {shown(table.mean_end(name))} instead of "
-        f"{shown(table.mean_end('own'))}, which it reaches {after} (gain {share(gain.mean)}, {share(gain.low)} to "
-        f"{share(gain.high)}, of what can be learned here; {counted(gain.seeds, 'seed')})."
+        f"With {table.factor(name).words} the loss ends at {shown(table.mean_end(name))} instead of "
+        f"{shown(table.mean_end('own'))}, which it {reached}. Gain: {share(gain.mean)} of the attainable fall "
+        f"({share(gain.low)} to {share(gain.high)}, {counted(gain.seeds, 'seed')})."
     )
 
 
 def share(part: float) -> str:
-    """A part of what can be learned; beyond all of it, the number says nothing more."""
+    """A fraction of the attainable fall in percent, cut off at ±100%."""
     return percent(part) if abs(part) <= 1 else ">100%" if part > 0 else "<-100%"

@@ -1,4 +1,4 @@
-"""Changes of rates and settings: what a person would try first."""
+"""Changes of learning rates and settings."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from steadyrun.trial.factor import (
 from steadyrun.trial.twin import Twin
 
 RATES = (0.1, 1 / 3, 3.0, 10.0)
-WARM = 0.3  # of the steps of a trial: a longer warmup
-_UNUSUAL = 0.5  # of the best change's gain: a much higher rate makes up for a large epsilon, and is not the cause
-# The optimizers that take the place of the program's, by the name of the change, each at its standard rate.
+WARM = 0.3  # fraction of a trial's steps: a longer warmup
+_UNUSUAL = 0.5  # fraction of the best gain: a much higher rate compensates a large epsilon but is not the cause
+# The optimizers that replace the program's, by the name of the change, each at its standard rate.
 STANDARD: dict[str, tuple[Any, float]] = {"adamw": (torch.optim.AdamW, 1e-3), "sgd": (torch.optim.SGD, 0.1)}
-COMMON = {"momentum": 0.9}  # what most people write if the optimizer's own default is nothing
+COMMON = {"momentum": 0.9}  # the common value if the optimizer's default is none
 
 
 def rates(twin: Twin) -> Iterator[Factor | NotVaried]:
     if not all("lr" in group for group in groups_of(twin.task)):
-        yield NotVaried("rate", RATE, "learning rate", "the optimizer has no learning rate in its groups")
+        yield NotVaried("rate", RATE, "learning rate", "the param groups have no learning rate")
         return
     yield from (rate_factor(times) for times in RATES)
     yield Factor(
@@ -64,11 +64,11 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
     if any(group.get("weight_decay") for group in groups):
         yield Factor("no-decay", DECAY, "no weight decay", lambda t: _set(t, weight_decay=0.0), removes=True)
     else:
-        yield NotVaried("no-decay", DECAY, "weight decay", "no parameter group has a weight decay")
+        yield NotVaried("no-decay", DECAY, "weight decay", "no param group has a weight decay")
     if any(drops(module) for module in twin.model.modules()):
         yield Factor("no-dropout", DROPOUT, "no dropout", lambda t: no_dropout(t.task), removes=True)
     else:
-        yield NotVaried("no-dropout", DROPOUT, "dropout", "the model has no dropout that is on")
+        yield NotVaried("no-dropout", DROPOUT, "dropout", "the model has no active dropout")
     yield _smoothing(twin)
     yield from _clipping(twin)
     differing = _not_default(twin, "betas", "eps", "momentum", "alpha", "nesterov", "amsgrad")
@@ -82,16 +82,16 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
             "default-settings",
             OPTIMIZER,
             "betas, epsilon and momentum",
-            "they are the usual ones",
+            "they have their usual values",
         )
     if any(hasattr(module, "reset_parameters") for module in twin.model.modules()):
-        yield Factor("default-start", START, "torch's own initial weights", _started_anew, removes=True)
+        yield Factor("default-start", START, "torch's default initial weights", _started_anew, removes=True)
     else:
         yield NotVaried("default-start", START, "initial weights", "no module can reset its parameters")
     if _is_narrow(twin):
-        yield Factor("float32", PRECISION, "float32 instead of the narrower format", _in_float32, removes=True)
+        yield Factor("float32", PRECISION, "float32 instead of fp16 or bf16", _in_float32, removes=True)
     else:
-        yield NotVaried("float32", PRECISION, "precision", "the program runs in float32 already, as far as can be seen")
+        yield NotVaried("float32", PRECISION, "precision", "neither the parameters nor the config use fp16 or bf16")
     yield from _batch_sizes(twin)
     if len(task.optimizers) == 1:
         for name, (made, rate) in STANDARD.items():
@@ -99,7 +99,7 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
                 words = f"plain {made.__name__} instead of the optimizer"
                 yield Factor(name, OPTIMIZER, words, lambda t, made=made, rate=rate: _replaced(t, made, rate))  # type: ignore[misc]
     else:
-        yield NotVaried("adamw", OPTIMIZER, "another optimizer", "there are several optimizers")
+        yield NotVaried("adamw", OPTIMIZER, "another optimizer", "the task has several optimizers")
 
 
 def _set(twin: Twin, **settings: Any) -> AbstractContextManager[None]:
@@ -119,7 +119,7 @@ def usual_settings(optimizer: Any, *names: str) -> dict[str, Any]:
 
 
 def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
-    """The settings that have another value than the usual one; no momentum at all is usual as well."""
+    """The settings with an unusual value; a momentum of 0 is also usual."""
     found = set()
     for optimizer in twin.task.optimizers:
         plain = defaults_of(optimizer, *names)
@@ -133,27 +133,25 @@ def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
 
 
 def _smoothing(twin: Twin) -> Factor | NotVaried:
-    """Smoothing is seen in the graph of the loss."""
+    """The change that turns off label smoothing, if the graph of the loss has it."""
     with untouched(twin.task), torch.enable_grad():
         twin.model.train()
         graph = read(twin.loss(twin._single(twin.data.training[0])))
     if any(labels.smoothing > 0 for labels in graph.labels):
         return Factor("no-smoothing", SMOOTHING, "no label smoothing", lambda _: no_smoothing(), removes=True)
-    return NotVaried("no-smoothing", SMOOTHING, "label smoothing", "no smoothing of labels is seen in the loss")
+    return NotVaried("no-smoothing", SMOOTHING, "label smoothing", "the loss uses no label smoothing")
 
 
 def _clipping(twin: Twin) -> Iterator[Factor | NotVaried]:
     if _clips(twin):
         yield Factor("no-clip", CLIP, "no clipping", lambda _: not_clipped(), removes=True)
     else:
-        yield NotVaried(
-            "no-clip", CLIP, "the program's own clipping", "the program does not clip by torch's own function"
-        )
+        yield NotVaried("no-clip", CLIP, "the program's own clipping", "the step does not call clip_grad_norm_")
     yield Factor("clip-1", CLIP, "gradients clipped to a norm of 1", lambda t: clipped(t.task, 1.0))
 
 
 def _clips(twin: Twin) -> bool:
-    """Whether a step of the program clips; the step is undone."""
+    """Whether a step of the program clips gradients; undoes the step."""
     seen: list[bool] = []
 
     def noted(call: Any, *args: Any, **options: Any) -> Any:
@@ -168,7 +166,7 @@ def _clips(twin: Twin) -> bool:
 
 @contextmanager
 def _started_anew(twin: Twin) -> Iterator[None]:
-    """Every module with its own first weights; the twin's state is put back after it trains."""
+    """Reset every module to its default initial weights; training restores the state afterwards."""
     torch.manual_seed(sum(map(ord, "start")))
     for module in twin.model.modules():
         reset = getattr(module, "reset_parameters", None)
@@ -193,12 +191,12 @@ def _in_float32(twin: Twin) -> AbstractContextManager[Any]:
 def _batch_sizes(twin: Twin) -> Iterator[Factor | NotVaried]:
     batch = twin.data.training[0]
     if rows_of(twin._single(batch)) is None or is_list_of_batches(batch):
-        yield NotVaried("batch*2", BATCH, "batch size", "the tensors of a batch have no first dimension in common")
+        yield NotVaried("batch*2", BATCH, "batch size", "the tensors of a batch do not share their first dimension")
         return
     if joined(batch, batch) is not None:
-        yield Factor("batch*2", BATCH, "twice the batch", batches=_doubled)
+        yield Factor("batch*2", BATCH, "twice the batch size", batches=_doubled)
     if halved(batch) is not None:
-        yield Factor("batch/2", BATCH, "half the batch", batches=_halved)
+        yield Factor("batch/2", BATCH, "half the batch size", batches=_halved)
 
 
 def _doubled(twin: Twin) -> list[Any]:
@@ -213,7 +211,7 @@ def _halved(twin: Twin) -> list[Any]:
 
 @contextmanager
 def _replaced(twin: Twin, kind: Any, rate: float) -> Iterator[None]:
-    """Another optimizer steps in the place of the program's, at its standard rate, shaped by the schedule."""
+    """Step another optimizer instead of the program's, at its standard rate, scaled by the schedule."""
     own = twin.task.optimizers[0]
     peak = max((float(group["lr"]) for group in own.param_groups), default=0.0) or 1.0
     other: Any = kind([{"params": list(group["params"])} for group in own.param_groups], lr=rate)

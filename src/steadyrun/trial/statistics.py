@@ -1,8 +1,7 @@
-"""Effects of changes with their intervals: paired by seed, measured against the spread between seeds.
+"""Effects of changes with confidence intervals, paired by seed and compared with the spread between seeds.
 
-Declared measures, the same for every trial: the loss at the last mark, on validation data (or training batches that
-were kept back), as a fraction of what can be learned in these steps; and the steps that a twin needs to reach what its
-own twin reaches at the end.
+Every trial measures two things: the loss at the last mark, on held-out training batches (or validation data), as a
+fraction of the attainable fall; and the steps that a twin needs to reach the last loss of its unchanged twin.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from steadyrun.trial.curve import Curve
 # Two-sided 95% of Student's distribution by degrees of freedom.
 _STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
 _MOST_SEEDS = 10_000
-_POWER = 2.8  # standard errors that a difference must be to be found at 95% in four of five tries
+_POWER = 2.8  # standard errors of a difference that is detected at 95% in four of five trials
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to the loss, as a fraction of what can be learned: above 0 it helps."""
+    """The gain of a change as a fraction of the attainable fall; positive if it helps."""
 
     mean: float
     low: float
@@ -32,7 +31,7 @@ class Effect:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -44,7 +43,7 @@ def student(freedom: int) -> float:
 
 
 def effect(own: Sequence[float], changed: Sequence[float], own_spread: float, scale: float) -> Effect:
-    """The paired differences of seeds; their spread is pooled with that of the unchanged twins."""
+    """The mean of paired differences; their spread is pooled with that of the unchanged twins."""
     differences = [(a - b) / scale for a, b in zip(own, changed, strict=True)]
     mean, count = float(np.mean(differences)), len(differences)
     if not math.isfinite(mean):
@@ -57,13 +56,13 @@ def effect(own: Sequence[float], changed: Sequence[float], own_spread: float, sc
 
 
 def spread(ends: Sequence[float]) -> float:
-    """The standard deviation between seeds; 0 if there is one."""
+    """The standard deviation between seeds; 0 for a single seed."""
     finite = [end for end in ends if math.isfinite(end)]
     return float(np.std(finite, ddof=1)) if len(finite) > 1 else 0.0
 
 
 def seeds_needed(found: Effect) -> int | None:
-    """How many seeds would show a difference of this size; None if it is nothing."""
+    """The number of seeds that resolves a difference of this size; None if it is zero."""
     if not math.isfinite(found.mean) or found.mean == 0 or found.seeds < 2:
         return None
     deviation = (found.high - found.mean) * math.sqrt(found.seeds) / student(2 * (found.seeds - 1))
@@ -71,14 +70,14 @@ def seeds_needed(found: Effect) -> int | None:
 
 
 def seeds_for(deviation: float, difference: float) -> int | None:
-    """How many pairs of seeds show a difference between two means; None if it is not known."""
+    """The number of seed pairs that resolves a difference between two means; None if unknown."""
     if not math.isfinite(deviation) or not difference > 0:
         return None
     return min(_MOST_SEEDS, max(2, math.ceil(2 * (_POWER * deviation / difference) ** 2)))
 
 
 def steps_to(curve: Curve, split: str, level: float) -> float:
-    """After how many steps a twin is at this loss, between marks by a straight line; infinite if never."""
+    """The steps until a twin reaches this loss, interpolated between marks; infinity if never."""
     losses = curve.losses.get(split, [])
     for index, loss in enumerate(losses):
         if loss <= level:

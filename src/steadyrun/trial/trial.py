@@ -1,4 +1,4 @@
-"""`steadyrun.trial`: train short twins of a program, one change at a time, and decide what is wrong with it."""
+"""`steadyrun.trial`: train short twins of a program, each with one change, and decide what is wrong."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from steadyrun.trial.result import Trial
 BUDGET = 300.0  # seconds
 
 OnTwin = Callable[[int, int, str, str], None]
-"""Called with the number of ended twins, of all that are planned so far, what runs, and what is known so far."""
+"""Called with the numbers of finished and planned twins, the current twin, and the likely cause so far."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks of a trial."""
+    """The user's options of a trial."""
 
     only: tuple[str, ...] = ()  # names or groups of factors
     vary: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -47,19 +47,21 @@ def trial(
 ) -> Trial:
     """Train short twins of a program from the same start, each with one change, and decide what is wrong with it.
 
-    `task` is a `steadyrun.Task`, which is put back bit for bit, or a function that builds one (it gets `config` if it
-    takes an argument), or its name as "module:function". `run` is a run directory: its configuration is used,
-    `config` overrides single values of it, and the result is kept there. `checkpoint` starts from the checkpoint of the
-    run's incident at that step instead of from new weights. `only` names the changes to try, by name or by group.
-    `vary` has values of the configuration to try: `{"lr": [1e-4, 1e-3], "model.dropout": [0, 0.1]}`. `seeds` is how
-    many seeds each change gets; with neither `only` nor `vary` it measures the noise between seeds alone. `budget` is
-    in seconds. `on` says where twins train, as for `steadyrun.workers.open_crew`; only a factory that is given by its
-    name can be built elsewhere. `command` is kept with the result: what to type to try it again. Ctrl-C ends the trial
-    and keeps what is done.
+    `task` is a `steadyrun.Task`, which is restored bit for bit, or a function that builds one (it gets `config` if it
+    takes an argument), or its name as "module:function". `run` is a run directory: its config is used, `config`
+    overrides single values, and the result is kept there. `checkpoint` starts from the checkpoint of the run's incident
+    at that step instead of from new weights.
+
+    `only` names the changes to try, by name or by group. `vary` holds config values to try:
+    `{"lr": [1e-4, 1e-3], "model.dropout": [0, 0.1]}`. `seeds` is the number of seeds for each change; without `only`
+    and `vary` the trial measures only the noise between seeds. `steps` is the length of a twin, `budget` the time in
+    seconds. `on` chooses where twins train: "local", "ray", "slurm" or an executor; elsewhere, `task` must be a name.
+    `on_twin` is called after each twin. `command` is kept with the result: what to type to repeat it. Ctrl-C ends the
+    trial and keeps the finished twins.
     """
     wanted = Wanted(tuple(only), _values(vary), seeds, steps, float(budget))
     if wanted.budget <= 0:
-        raise UsageError("the budget must be more than 0 seconds")
+        raise UsageError("the budget must be above 0 seconds")
     folder = None if run is None else Path(run).expanduser()
     settings = _config_of(folder) | dict(config or {})
     place = None if checkpoint is None else _place(folder, checkpoint)
@@ -75,7 +77,7 @@ def trial(
 
 
 def _require_same_model(folder: Path, result: Trial) -> None:
-    """A trial of another program is not kept with the run."""
+    """Refuse to save a trial of another model with the run."""
     from steadyrun.store.reader import open_run
 
     weights = open_run(folder).manifest.get("initial_weights")
@@ -83,7 +85,9 @@ def _require_same_model(folder: Path, result: Trial) -> None:
         {str(each.get("name")) for each in weights if isinstance(each, dict)} if isinstance(weights, list) else set()
     )
     if names and result.parameters and not names & set(result.parameters):
-        raise UsageError(f"{folder} is a run of another model: none of its parameters is one of {result.program}'s")
+        raise UsageError(
+            f"{folder} is a run of another model: it shares no parameter with {result.program}; give another run"
+        )
 
 
 def _values(vary: Mapping[str, Sequence[Any]] | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -99,5 +103,5 @@ def _config_of(folder: Path | None) -> dict[str, Any]:
 
 def _place(folder: Path | None, step: int) -> tuple[str, int]:
     if folder is None:
-        raise UsageError("a checkpoint is that of an incident of a run: give the run as well")
+        raise UsageError("a checkpoint belongs to a run's incident; also give the run")
     return str(folder.resolve()), step

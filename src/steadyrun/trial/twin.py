@@ -1,6 +1,6 @@
-"""One twin: the program trained for a few steps with one thing changed, and measured at the same marks as the others.
+"""A twin: the program trained for a few steps with one change, and measured at the same marks as the others.
 
-Twins of one seed share start, order of data and random numbers, so that what differs comes from the change.
+Twins of one seed share start, data order and random numbers, so that every difference comes from the change.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from steadyrun.trial.loss_terms import Terms
 if TYPE_CHECKING:
     from steadyrun.trial.factor import Factor
 
-MARKS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)  # of the steps, at which every twin is measured
+MARKS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)  # fractions of the steps at which every twin is measured
 SPLITS = ("validation", "held", "seen")
-HOPELESS = 1.0  # times what its own twin has learned so far: a twin that is behind by more is stopped
-_MEASURING = 977  # the seed of random numbers while a loss is measured
+HOPELESS = 1.0  # times what the unchanged twin has learned so far: a twin further behind is stopped
+_MEASURING = 977  # seed for measuring a loss
 
 
 class Twin:
@@ -49,24 +49,24 @@ class Twin:
         self.task, self.steps = task, steps
         self.model = unwrapped(task.model)
         self.config: Mapping[str, Any] = task.config or {}
-        self._terms: list[list[float]] = []  # of the losses that were measured last
-        self._grad = False  # the program differentiates inside of its loss
+        self._terms: list[list[float]] = []  # of the last measured losses
+        self._grad = False  # the program differentiates inside its loss
         _require_torch_optimizers(task)
-        with untouched(task):  # a loader that shuffles draws random numbers
+        with untouched(task):  # a shuffling loader draws random numbers
             self.data = data or draw(task, steps)
             if data is None and not self._takes_cut_batches():
                 self.data = draw(task, steps, cut=False)
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of a step: as declared, or as the loader gives them to the program's own step."""
+        """The number of micro-batches per step: declared, or from the loader's lists for train_step."""
         declared = number(self.config.get("accumulation"))
         if declared is None and self.task.train_step is not None and is_list_of_batches(self.data.training[0]):
             return len(self.data.training[0])
         return max(1, int(declared or 1))
 
     def factor(self, name: str) -> Factor:
-        """The change of this name for this very program."""
+        """The change of this name for this build of the program."""
         from steadyrun.trial.factors import factor_named
 
         return factor_named(name, self._factors)
@@ -78,7 +78,7 @@ class Twin:
         return factors_for(self)[0]
 
     def timed(self, steps: int) -> tuple[float, float]:
-        """Seconds of a step and of measuring the loss; both are undone."""
+        """Seconds per step and per measurement of the loss; undoes both."""
         with untouched(self.task), torch.enable_grad():
             self.model.train()
             self.step(self.data.training[0])  # the first one is slower
@@ -90,23 +90,23 @@ class Twin:
             return (stepped - began) / steps, time.monotonic() - stepped
 
     def loss(self, batch: Any) -> Tensor:
-        """The loss of a batch; its terms are kept while a loss is measured."""
+        """The loss of a batch; also records its terms."""
         with Terms() as terms:
             loss = self.task.loss_fn(self.task.model, batch)
         self._terms.append(terms.values)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise UsageError("loss_fn must return one number as a tensor")
+            raise UsageError("loss_fn must return a scalar tensor")
         return loss
 
     @cached_property
     def parts(self) -> BatchParts:
-        """Which tensors of a batch are targets, by one pass that is undone."""
+        """The targets and inputs of a batch, from one pass that is undone."""
         with untouched(self.task), torch.enable_grad():
             return parts_of(self.task, self._single(self.data.training[0]), self.loss)
 
     @cached_property
     def used(self) -> set[str]:
-        """The parameters of modules that a pass calls, by name; one that is made for later need not move."""
+        """Names of parameters in modules that a pass calls; others need not change."""
         called: set[int] = set()
         handles = [
             module.register_forward_pre_hook(lambda module, _args: called.add(id(module)))
@@ -127,7 +127,7 @@ class Twin:
         }
 
     def _takes_cut_batches(self) -> bool:
-        """Whether the program runs on batches with fewer examples; one that keeps a state by row does not."""
+        """Whether the program runs on smaller batches; one with a state per row does not."""
         sizes = {rows_of(self._single(batch)) for batch in self.data.training}
         first = {rows_of(self._single(batch)): batch for batch in self.data.training}
         if len(sizes) == 1:
@@ -142,22 +142,22 @@ class Twin:
 
     @cached_property
     def moves_freely(self) -> str:
-        """Why the value of the loss says nothing; "" if it does."""
+        """Why the loss does not show learning; "" if it does."""
         with untouched(self.task), torch.enable_grad():
             self.model.train()
             graph = read(self.loss(self._single(self.data.training[0])))
-        return "the loss is that of a policy" if graph.advantages else ""
+        return "The loss is a policy loss" if graph.advantages else ""
 
     @cached_property
     def unregistered(self) -> list[str]:
-        """Tensors that the gradient of the loss reaches and no optimizer holds."""
+        """Parameters with a gradient that no optimizer has."""
         with untouched(self.task), torch.enable_grad():
             self.model.train()
             leaves = read(self.loss(self._single(self.data.training[0]))).leaves
         held = {id(each) for group in groups_of(self.task) for each in group["params"]}
         names = {id(each): clean(name) for name, each in self.model.named_parameters()}
         return [
-            names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)} that the model has not registered")
+            names.get(id(leaf), f"an unregistered tensor of shape {tuple(leaf.shape)}")
             for leaf in leaves
             if id(leaf) not in held and isinstance(leaf, nn.Parameter)
         ]
@@ -172,7 +172,7 @@ class Twin:
     # -- training ----------------------------------------------------------------------------------
 
     def train(self, factor: Factor, seed: int, own: Curve | None = None) -> Curve:
-        """Train with a change, then undo everything. A twin far behind `own`, the unchanged one, is stopped."""
+        """Train with a change, then undo everything. Stops a twin far behind `own`, the unchanged one."""
         began = time.monotonic()
         marks = sorted({round(self.steps * mark) for mark in MARKS})
         curve = Curve(factor.name, seed, self.steps, marks, {name: [] for name in SPLITS if getattr(self.data, name)})
@@ -195,11 +195,11 @@ class Twin:
 
     @property
     def _is_pretrained(self) -> bool:
-        """Whether parts may well be left as they are: a head on a model that is not trained."""
+        """Whether parts may stay untrained, such as the model under a new head."""
         return self.config.get("init") == "pretrained"
 
     def _still(self, used: set[str], moved: set[str]) -> list[str]:
-        """Modules of which no parameter moved; a single bias may well stand still (in front of a batch norm)."""
+        """Modules without a changed parameter; a single bias may not change (before a batch norm)."""
         groups: dict[str, list[str]] = {}
         for name, parameter in self.model.named_parameters():
             if name in used and parameter.requires_grad:
@@ -251,7 +251,7 @@ class Twin:
     # -- measuring ---------------------------------------------------------------------------------
 
     def _measure(self, curve: Curve) -> None:
-        """Every split in evaluation mode, with the same random numbers each time; training goes on as if it had not."""
+        """Measure every split in evaluation mode with fixed random numbers, without an effect on training."""
         modes = [(module, module.training) for module in self.model.modules()]
         state = take()
         self.model.eval()
@@ -284,7 +284,7 @@ class Twin:
 
     @contextmanager
     def _rates(self, factor: Factor) -> Iterator[None]:
-        """The program's schedule run through in the steps of the trial, times what the factor makes of it."""
+        """Apply the program's schedule, compressed to the steps of the trial, times the factor's change."""
         self._now = [0]
         curves = self._schedule()
         if curves is None:
@@ -296,7 +296,7 @@ class Twin:
             yield
 
     def _schedule(self) -> list[np.ndarray[Any, Any]] | None:
-        """The rate of each group at each step of the trial; None if the program's own rates are as good."""
+        """The learning rate of each group at each step of the trial; None to keep the program's own."""
         total, task = number(self.config.get("total_steps")), self.task
         if task.scheduler is None or len(task.optimizers) != 1 or total is None or total <= self.steps:
             return None
@@ -308,7 +308,7 @@ class Twin:
 
     @cached_property
     def start(self) -> str:
-        """The sum of the first weights: the same for two seeds if the program sets its own."""
+        """A checksum of the first weights, equal for two seeds if the program seeds itself."""
         total = sum(float(each.detach().double().sum()) for each in self.model.parameters())
         return f"{total:.12g}"
 
@@ -318,13 +318,13 @@ def _require_torch_optimizers(task: Task) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer).__name__
             raise UsageError(
-                f"a trial trains with optimizers of torch; {kind} is not a torch.optim.Optimizer, and its state could "
-                "not be put back: give optimizer= the optimizers themselves, as a list if there are several"
+                f"a trial needs torch optimizers to restore their state; {kind} is not a torch.optim.Optimizer. "
+                "Give optimizer= the optimizers themselves, as a list if there are several"
             )
 
 
 class _Scheduled(Sequence[float | None]):
-    """The rates of the groups at the present step, as `with_rates` asks for them."""
+    """The learning rates of the groups at the current step, for `with_rates`."""
 
     def __init__(self, curves: list[Any], now: list[int], factor: Factor, steps: int) -> None:
         self._curves, self._now, self._factor, self._steps = curves, now, factor, steps
@@ -338,13 +338,13 @@ class _Scheduled(Sequence[float | None]):
 
 
 def _means(terms: list[list[float]]) -> list[float]:
-    """The mean of each term; none if the losses have not all the same number of them."""
+    """The mean of each term; empty if the losses differ in their number of terms."""
     alike = bool(terms) and len({len(each) for each in terms}) == 1
     return [float(value) for value in np.mean(terms, axis=0)] if alike else []
 
 
 def _hopeless(curve: Curve, own: Curve, split: str) -> bool:
-    """Whether a change makes it so much worse than the unchanged twin that nothing can be expected of it."""
+    """Whether a change is too far behind the unchanged twin to recover."""
     now = len(curve.losses.get(split, [])) - 1
     if now < 0:
         return False

@@ -1,4 +1,4 @@
-"""The curves of all twins of a trial, by change and seed, and what is measured on them."""
+"""The curves of all twins of a trial, by change and seed, and their statistics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from steadyrun.trial import factor as kinds
 from steadyrun.trial.curve import Curve
 from steadyrun.trial.statistics import Effect, effect, spread, steps_to
 
-LEARNED = 0.05  # of the first loss: less than this is nothing
-SAME = 1e-4  # of a loss: rounding alone moves twins apart by this much
-PROMISING = 0.6  # of the steps: what is slower gets no second seed
+LEARNED = 0.05  # fraction of the first loss: a smaller fall does not count
+SAME = 1e-4  # fraction of a loss: rounding alone makes twins differ by this much
+PROMISING = 0.6  # fraction of the steps: slower changes get no second seed
 
 _SETTINGS = {
     *(kinds.RATE, kinds.WARMUP, kinds.DECAY, kinds.DROPOUT, kinds.SMOOTHING, kinds.CLIP, kinds.OPTIMIZER),
@@ -24,7 +24,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One change and its result. `gain` is a fraction of what can be learned; None if no twin ended."""
+    """One change and its result. `gain` is a fraction of the attainable fall; None if no twin ended."""
 
     factor: str
     group: str
@@ -42,7 +42,7 @@ class Table:
 
     split: str
     factors: Mapping[str, kinds.Factor]
-    compares: Sequence[bool] = ()  # of the loss's terms, whether each compares something with targets
+    compares: Sequence[bool] = ()  # whether each term of the loss compares something with targets
     moves_freely: str = ""  # why the loss cannot be judged
     curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Table:
         return [curve.end(split or self.split) for _, curve in sorted(self.curves.get(name, {}).items())]
 
     def mean_and_spread(self, name: str) -> tuple[float, float]:
-        """Of the twins with this change that ended: mean and standard deviation of the last loss between seeds."""
+        """Mean and standard deviation of the last loss between seeds."""
         ends = [end for end in self.ends(name) if math.isfinite(end)]
         return (float(np.mean(ends)), spread(ends)) if ends else (math.nan, math.nan)
 
@@ -77,7 +77,7 @@ class Table:
         return float(np.mean(firsts)) if firsts else math.nan
 
     def lowest(self, name: str, split: str | None = None) -> float:
-        """The loss of the best mark, the mean of the seeds; NaN if it was not measured."""
+        """The loss at the best mark, averaged over seeds; NaN if it was not measured."""
         curves = self.curves.get(name, {}).values()
         lows = [
             min(filter(math.isfinite, curve.losses.get(split or self.split, [])), default=math.nan) for curve in curves
@@ -85,16 +85,16 @@ class Table:
         return float(np.mean(lows)) if lows else math.nan
 
     def learned(self, name: str, split: str | None = None) -> float:
-        """By how much of its first loss it is lower at the best mark; NaN if it was not measured."""
+        """The fall to the best mark as a fraction of the first loss; NaN if it was not measured."""
         start = self.start(name, split)
         return (start - self.lowest(name, split)) / max(abs(start), 1e-12)
 
     def fall(self, name: str) -> float:
-        """How far below the start of the unchanged twin a change ends: its own start may be another."""
+        """The fall below the start of the unchanged twin, since a change may start elsewhere."""
         return self.start("own") - self.mean_end(name)
 
     def ahead(self, name: str, other: str, split: str | None = None) -> float:
-        """By how much of the other's lowest loss a twin comes below it; NaN if one was not measured."""
+        """How far a twin's lowest loss is below the other's, as a fraction of it; NaN if one was not measured."""
         theirs = self.lowest(other, split)
         return (theirs - self.lowest(name, split)) / max(abs(theirs), LEARNED * abs(self.start("own", split)), 1e-12)
 
@@ -103,22 +103,24 @@ class Table:
 
     @property
     def attainable(self) -> float:
-        """How far the loss falls with the best single change of a setting, or with none."""
+        """The attainable fall: with the best single change of a setting, or with none."""
         ends = [self.mean_end(name) for name in self.curves if self.is_setting(name) or name == "own"]
         finite = [end for end in ends if math.isfinite(end)]
         start = self.start()
         return start - min(finite) if finite and math.isfinite(start) else math.nan
 
     def gain(self, name: str) -> Effect | None:
-        """What a change brings against the unchanged twins of the same seeds, as a fraction of what can be learned."""
+        """The gain over the unchanged twins of the same seeds, as a fraction of the attainable fall."""
         changed = self.curves.get(name, {})
         shared = sorted(set(changed) & set(self.own))
-        size = max(self.attainable, LEARNED * abs(self.start()))  # of almost nothing, every change is a multiple
+        size = max(self.attainable, LEARNED * abs(self.start()))  # a fraction of almost nothing would be huge
         if not shared:
             return None
         own = [self.own[seed].end(self.split) for seed in shared]
         theirs = [changed[seed].end(self.split) for seed in shared]
-        if not all(map(math.isfinite, own)) or not size > 0:  # the unchanged twin fails: whatever ends is better
+        if (
+            not all(map(math.isfinite, own)) or not size > 0
+        ):  # the unchanged twin fails, so any twin that ends is better
             better = float(
                 np.mean([math.isfinite(end) and not math.isfinite(mine) for mine, end in zip(own, theirs, strict=True)])
             )
@@ -126,7 +128,7 @@ class Table:
         return effect(own, theirs, spread(self.ends("own")), size)
 
     def speeds(self, name: str) -> list[float]:
-        """Of each seed, the fraction of the steps after which a change reaches the last loss of the unchanged twin."""
+        """By seed, the fraction of the steps after which a change reaches the last loss of the unchanged twin."""
         found = []
         for seed, curve in sorted(self.curves.get(name, {}).items()):
             own = self.own.get(seed)
@@ -138,14 +140,14 @@ class Table:
         return found
 
     def teaches(self, name: str) -> bool:
-        """Whether a twin learns something, and more than shuffled targets teach."""
+        """Whether a twin learns, and more than with shuffled targets."""
         if not self.learned(name) > LEARNED:
             return False
         return "targets-shuffled" not in self.curves or self.ahead(name, "targets-shuffled") > LEARNED
 
 
 def rows_of(table: Table) -> list[Row]:
-    """The table that users see, in the order in which changes were tried."""
+    """The rows of the table, in the order of the changes."""
     rows = []
     for name, curves in table.curves.items():
         factor, speeds = table.factor(name), table.speeds(name)
@@ -166,11 +168,11 @@ def _note(table: Table, name: str) -> str:
         return f"stopped at step {min(stopped)}: far behind"
     if table.factor(name).group != kinds.USER or not _is_same(table, curves):
         return ""
-    return "the same losses: its present value, or the program does not read it"
+    return "same losses: the present value, or the program does not read it"
 
 
 def _is_same(table: Table, curves: Sequence[Curve]) -> bool:
-    """Whether twins end as the unchanged ones of their seeds do."""
+    """Whether twins end like the unchanged ones of their seeds."""
     pairs = [
         (curve.end(table.split), table.own[curve.seed].end(table.split)) for curve in curves if curve.seed in table.own
     ]
@@ -178,6 +180,6 @@ def _is_same(table: Table, curves: Sequence[Curve]) -> bool:
 
 
 def promising(table: Table) -> list[str]:
-    """Changes of settings that may decide and should be seen with more seeds, the fastest first."""
+    """Settings that may decide and deserve more seeds, the fastest first."""
     speeds = {name: min(table.speeds(name), default=math.inf) for name in table.curves if table.is_setting(name)}
     return sorted((name for name, speed in speeds.items() if speed < PROMISING), key=lambda name: speeds[name])

@@ -1,4 +1,4 @@
-"""A verdict: its kinds, the question whose cause it proves, and the fix that belongs to each cause."""
+"""Verdicts: their kinds, the question that each cause belongs to, and its fix."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from steadyrun.trial import factor as kinds
 
 FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecided"
-REPEATED = "repeated"  # a cause that is seen without a change
+REPEATED = "repeated"  # a cause that needs no change to detect
 
-# The question whose cause a change decides, and the outcome that it proves.
+# The question and the outcome that each cause proves.
 CAUSES: dict[str, tuple[str, str]] = {
     "rate-high": ("C7.2", "rate-too-high"),
     "rate-low": ("C7.1", "rate-too-low"),
@@ -32,28 +32,28 @@ CAUSES: dict[str, tuple[str, str]] = {
 }
 
 FIXES: dict[str, str] = {
-    kinds.WARMUP: "warm up for longer, or lower the learning rate",
-    kinds.DECAY: "lower the weight decay; 0.01 to 0.1 is usual with AdamW",
-    kinds.DROPOUT: "lower the dropout; 0.1 to 0.5 is usual",
-    kinds.SMOOTHING: "lower the label smoothing; 0.1 is usual",
-    kinds.CLIP: "raise the clip threshold, or do not clip",
-    kinds.OPTIMIZER: "go back to the optimizer's usual betas, epsilon and momentum",
-    kinds.START: "use the modules' own initial weights, or a smaller standard deviation",
-    kinds.PRECISION: "keep the weights in float32 and use autocast for the passes",
-    kinds.TARGETS: "look at a few examples with their targets: index, shuffle and join inputs and targets together",
-    kinds.INPUTS: "follow the input through the model: something drops or overwrites it",
-    kinds.PREPARATION: "prepare training and validation with the same code: scale, vocabulary, numbering of classes",
-    REPEATED: "let the loader go on: shuffle, and make no new iterator at every step",
-    kinds.PART: "give the optimizer these parameters, after the model is complete, and do not detach or freeze them",
-    kinds.TERM: "lower the weight of this term",
-    kinds.FUNCTION: "correct its backward, or let autograd differentiate the forward",
-    kinds.BLOCK: "look into this block, or replace it by a plain one",
+    kinds.WARMUP: "Use a longer warmup, or lower the learning rate.",
+    kinds.DECAY: "Lower the weight decay; 0.01 to 0.1 is usual with AdamW.",
+    kinds.DROPOUT: "Lower the dropout; 0.1 to 0.5 is usual.",
+    kinds.SMOOTHING: "Lower the label smoothing; 0.1 is usual.",
+    kinds.CLIP: "Raise the clip threshold, or remove clipping.",
+    kinds.OPTIMIZER: "Use the optimizer's usual betas, epsilon and momentum.",
+    kinds.START: "Use the modules' default initial weights, or a smaller standard deviation.",
+    kinds.PRECISION: "Keep the weights in float32, and use torch.autocast for the passes.",
+    kinds.TARGETS: "Print a few examples with their targets; index and shuffle inputs and targets together.",
+    kinds.INPUTS: "Follow the input through forward(): something drops or overwrites it.",
+    kinds.PREPARATION: "Prepare training and validation with the same code: scale, vocabulary, class numbers.",
+    REPEATED: "Iterate over the loader once per epoch instead of calling iter() in every step, and shuffle.",
+    kinds.PART: "Build the optimizer after the model is complete, and do not detach or freeze these parameters.",
+    kinds.TERM: "Lower the weight of this term.",
+    kinds.FUNCTION: "Correct its backward, or let autograd differentiate the forward.",
+    kinds.BLOCK: "Check this block, or replace it by a standard one.",
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the twins say."""
+    """The verdict of a trial."""
 
     kind: str
     cause: str  # a key of CAUSES; "" if there is none

@@ -1,11 +1,11 @@
-"""An interpolated n-gram model: the line a trained mini-GPT has to get below on validation."""
+"""An interpolated n-gram model, whose validation loss a trained mini-GPT has to beat."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-# The share of the uniform distribution: small, but it keeps a token never seen in training possible.
+# The weight of the uniform distribution: small, but it gives unseen tokens a probability.
 UNIFORM_WEIGHT = 0.01
 
 
@@ -37,7 +37,7 @@ class NgramModel:
         return -sum(math.log(self.probability(*trigram)) for trigram in trigrams) / len(trigrams)
 
     def _estimates(self, trigram: tuple[int, int, int], seen: int) -> tuple[float, float, float]:
-        """Trigram, bigram and unigram estimates, with `seen` occurrences of this trigram taken out."""
+        """Trigram, bigram and unigram estimates, without `seen` occurrences of this trigram."""
         before, previous, token = trigram
         return (
             _ratio(self.trigrams[trigram] - seen, self.trigram_contexts[before, previous] - seen),
@@ -46,7 +46,7 @@ class NgramModel:
         )
 
     def _deleted_interpolation(self) -> tuple[float, float, float]:
-        """Each training trigram votes for the order that predicts it best when it is itself left out."""
+        """Weights by vote: each training trigram votes for the order that predicts it best without itself."""
         votes = [0, 0, 0]
         for trigram, count in self.trigrams.items():
             estimates = self._estimates(trigram, seen=1)

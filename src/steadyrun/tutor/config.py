@@ -1,4 +1,4 @@
-"""The numbers of a tutor run, and what the run declares to the recorder."""
+"""The settings of a tutor run, and the config it declares to the recorder."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +12,13 @@ TRAIN_SENTENCES = TRAIN_PER_VERB * len(VERBS)
 
 @dataclass(frozen=True)
 class TutorConfig:
-    """What the user of the tutor intends, and what the run declares.
+    """The intended settings of a tutor run, which the run declares.
 
-    A fault changes the program and leaves this alone, with two exceptions: where the mistake is a number in here,
-    such as a learning rate far too high, and where it shows only in a program that accumulates gradients.
+    A fault changes the program and leaves the config alone, with two exceptions: if the mistake is a setting, such as
+    a learning rate that is far too high, and if it shows only with gradient accumulation.
 
     `batch_size` counts the sentences of one forward pass; an optimizer step sees `accumulation` of them.
-    `clip=None` trains without clipping. `corpus_seed` picks the sentences; `seed` fixes the rest.
+    `clip=None` trains without clipping. `corpus_seed` selects the sentences; `seed` fixes all other randomness.
     """
 
     seed: int = 42
@@ -47,13 +47,13 @@ class TutorConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed must lie in 0..2**63-1, got {self.seed}")
+            raise ValueError(f"seed must be between 0 and 2**63 - 1, got {self.seed}")
         if not 0 <= self.warmup_steps <= self.steps:
-            raise ValueError(f"warmup_steps must lie in 0..{self.steps} (steps), got {self.warmup_steps}")
+            raise ValueError(f"warmup_steps must be between 0 and {self.steps} (steps), got {self.warmup_steps}")
         if self.batch_size > TRAIN_SENTENCES:
             raise ValueError(f"batch_size must be at most {TRAIN_SENTENCES} sentences, got {self.batch_size}")
         if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip must be positive, or None for no clipping; got {self.clip}")
+            raise ValueError(f"clip must be positive, or None for no clipping, got {self.clip}")
         if self.schedule not in ("cosine", "constant"):
             raise ValueError(f"schedule must be cosine or constant, got {self.schedule!r}")
         if self.dtype not in DTYPES:
@@ -63,12 +63,12 @@ class TutorConfig:
 
 
 def default_warmup(steps: int) -> int:
-    """100 steps of warmup, or a fifth of a run too short for that."""
+    """100 warmup steps, or a fifth of a shorter run."""
     return min(100, max(1, steps // 5))
 
 
 def declared(config: TutorConfig, baseline_loss: float) -> dict[str, Any]:
-    """The intent that goes into the manifest, under the names steadyrun knows."""
+    """The declared config for the manifest, under steadyrun's names."""
     return {
         "seed": config.seed,
         "dtype": config.dtype,

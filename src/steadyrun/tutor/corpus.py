@@ -1,7 +1,7 @@
 """English verb sentences: 12 regular and 8 irregular verbs, five persons, five tenses.
 
-Training and validation never share a (verb, person, tense) combination, so a validation sentence asks for a
-form the model has to work out ("she studied") from forms it has seen ("they studied", "she walked").
+Training and validation never share a (verb, person, tense) combination, so a validation sentence needs a form
+that the model has to infer ("she studied") from forms it has seen ("they studied", "she walked").
 """
 
 import random
@@ -28,7 +28,7 @@ TIMES = {
 }
 TENSES = tuple(TIMES)
 
-# States rather than habits: "every day she likes the song" is not English.
+# Verbs of state, not of habit: "every day she likes the song" is not English.
 STATES = {"want", "like"}
 STATE_TIMES = TIMES | {
     "present": ("these days", "at the moment"),
@@ -155,10 +155,10 @@ def _present(verb: str, person: str) -> str:
 
 
 def _combinations(verb: str, rng: random.Random) -> list[tuple[str, str]]:
-    """Every (person, tense) of a verb, going round the tenses.
+    """Every (person, tense) of a verb, cycling through the tenses.
 
-    Any stretch as long as the number of tenses has each of them once: training meets every tense of the verb,
-    and what is held out differs from it by the person alone.
+    As many consecutive entries as there are tenses contain each tense once: training has every tense of the verb, and
+    held-out sentences differ only in the person.
     """
     tenses = [tense for tense in TENSES if tense != "continuous" or verb not in NO_CONTINUOUS]
     rng.shuffle(tenses)

@@ -1,4 +1,4 @@
-"""Sentences as padded tensors, and the order in which they come."""
+"""Sentences as padded tensors, and their order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Batch = dict[str, Tensor]
 
 
 def on_device(batch: Batch, config: TutorConfig) -> Batch:
-    """The batch where the model is."""
+    """The batch on the model's device."""
     return {name: tensor.to(config.device) for name, tensor in batch.items()}
 
 
@@ -31,7 +31,7 @@ def collate(rows: Sequence[list[int]], sentences: Sequence[Sentence]) -> Batch:
 
 @dataclass(frozen=True)
 class Data:
-    """What a run trains and validates on."""
+    """The training and validation data of a run."""
 
     tokenizer: Tokenizer
     train: list[list[int]]
@@ -45,7 +45,7 @@ class Data:
         return self.collate([self.train[i] for i in indices], [self.train_sentences[i] for i in indices])
 
     def val_batch(self) -> Batch:
-        """All validation sentences: they fit in one batch."""
+        """All validation sentences in one batch."""
         return self.collate(self.val, self.val_sentences)
 
     def baseline_loss(self) -> float:
@@ -62,8 +62,8 @@ def load_data(config: TutorConfig) -> Data:
 
 
 def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:
-    """Endless batches of sentence numbers, reshuffled every epoch; what does not fill a batch is left out."""
-    # Its own generator: dropout or a longer model must not change which sentences come when.
+    """Endless batches of sentence indices, reshuffled every epoch, without incomplete batches."""
+    # A separate generator, so that dropout or a larger model does not change the order.
     generator = torch.Generator().manual_seed(config.seed)
     size = config.batch_size
     while True:

@@ -1,4 +1,4 @@
-"""The mini-GPT: a small decoder-only transformer, normalisation before each sublayer."""
+"""The mini-GPT: a small decoder-only transformer with pre-norm blocks."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of the model. `vocab_size` is the output width, wider than the tokenizer needs."""
+    """The shape of the model. `vocab_size` is the output width, larger than the tokenizer's vocabulary."""
 
     vocab_size: int = 512
     context: int = 32
@@ -20,7 +20,7 @@ class ModelConfig:
 
 
 class Embedding(nn.Module):
-    """Token plus learned position, in one module so that its output is the start of the residual stream."""
+    """Token plus learned position embedding, in one module whose output starts the residual stream."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Embedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; with `causal` a position sees itself and what came before."""
+    """Multi-head self-attention; with `causal` a position attends only to itself and earlier positions."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         split = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        # No padding mask: pads come last, where no earlier position may look, and their loss is ignored.
+        # No padding mask: padding comes last, no earlier position attends to it, and its loss is ignored.
         mixed = nn.functional.scaled_dot_product_attention(
             q, k, v, is_causal=self.causal, dropout_p=self.dropout if self.training else 0.0
         )
@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 
 class MiniGPT(nn.Module):
-    """Token ids of shape (batch, length) in, logits of shape (batch, length, vocab_size) out."""
+    """A GPT from token ids of shape (batch, length) to logits of shape (batch, length, vocab_size)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class MiniGPT(nn.Module):
 
 
 def init_weights(model: nn.Module, std: float = 0.02) -> None:
-    """Every linear and embedding weight from N(0, std), every linear bias zero."""
+    """Initialise linear and embedding weights from N(0, std) and linear biases with zero."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, mean=0.0, std=std)

@@ -1,4 +1,4 @@
-"""The pieces of the training program, each replaceable, so that a fault is a real change of one of them."""
+"""The parts of the training program, each replaceable, so that a fault is a real change of code."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ Checkpoint = dict[str, dict[str, Any]]
 
 @dataclass
 class TrainState:
-    """Everything that lives through a run. A fault may replace any of it in the middle."""
+    """The state of a run, which a fault may replace at any step."""
 
     config: TutorConfig
     model: nn.Module
@@ -32,12 +32,12 @@ class TrainState:
 
 
 def model_config(config: TutorConfig) -> ModelConfig:
-    """The part of the configuration that shapes the model."""
+    """The model's part of the config."""
     return ModelConfig(config.vocab_size, config.context, config.layers, config.width, config.heads, config.dropout)
 
 
 def build_model(config: TutorConfig) -> nn.Module:
-    """The mini-GPT; `Recipe.init_weights` comes after."""
+    """The mini-GPT before `Recipe.init_weights`."""
     return MiniGPT(model_config(config))
 
 
@@ -54,12 +54,12 @@ def build_optimizer(model: nn.Module, config: TutorConfig) -> Optimizer:
 
 
 def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
-    """Linear warmup to `lr_max`, then a cosine that reaches `lr_min` when the steps are over."""
+    """Linear warmup to `lr_max`, then a cosine that reaches `lr_min` at the last step."""
     return LambdaLR(optimizer, lambda step: lr_factor(step, config))
 
 
 def lr_factor(step: int, config: TutorConfig) -> float:
-    """The learning rate of a step (counted from 0) as a share of `lr_max`."""
+    """The learning rate of a step (counted from 0) as a fraction of `lr_max`."""
     warmup = config.warmup_steps
     if step < warmup:
         return (step + 1) / warmup
@@ -71,12 +71,12 @@ def lr_factor(step: int, config: TutorConfig) -> float:
 
 
 def build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
-    """Dynamic loss scaling for fp16. A disabled scaler hands everything through: one loop serves every dtype."""
+    """Dynamic loss scaling for fp16; disabled, so without effect, for other dtypes."""
     return torch.amp.GradScaler(torch.device(config.device).type, enabled=config.dtype == "fp16")
 
 
 def token_losses(model: nn.Module, batch: Batch) -> Tensor:
-    """Cross-entropy of every position, shape (sentences, length); zero where the target is <pad>."""
+    """Cross-entropy of every position, shape (sentences, length); zero for <pad> targets."""
     logits = model(batch["tokens"])
     losses = nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), batch["targets"].flatten(), ignore_index=PAD_ID, reduction="none"
@@ -85,17 +85,17 @@ def token_losses(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def reduce_loss(losses: Tensor, batch: Batch) -> Tensor:
-    """The mean over the tokens that count."""
+    """The mean over all tokens except <pad>."""
     return losses.sum() / (batch["targets"] != PAD_ID).sum()
 
 
 def backward(state: TrainState, loss: Tensor) -> None:
-    """Gradients of one micro-batch; the division makes the accumulated gradient a mean, not a sum."""
+    """Add the gradients of one micro-batch, divided so that the accumulated gradient is a mean."""
     state.scaler.scale(loss / state.config.accumulation).backward()  # type: ignore[no-untyped-call]
 
 
 def update(state: TrainState) -> Tensor:
-    """One optimizer step from the accumulated gradients; returns their norm before clipping."""
+    """Step the optimizer with the accumulated gradients; returns their norm before clipping."""
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip or math.inf)
     state.scaler.step(state.optimizer)
@@ -105,12 +105,12 @@ def update(state: TrainState) -> Tensor:
 
 
 def advance(state: TrainState) -> None:
-    """Move the learning rate on, once per optimizer step."""
+    """Step the scheduler once per optimizer step."""
     state.scheduler.step()
 
 
 def save_checkpoint(state: TrainState) -> Checkpoint:
-    """All that a run needs to go on from here."""
+    """The complete training state."""
     parts: dict[str, Any] = {
         "model": state.model,
         "optimizer": state.optimizer,
@@ -121,7 +121,7 @@ def save_checkpoint(state: TrainState) -> Checkpoint:
 
 
 def load_checkpoint(state: TrainState, saved: Checkpoint) -> None:
-    """Make a new program go on where a checkpoint was saved."""
+    """Load a checkpoint into a new program."""
     state.model.load_state_dict(saved["model"])
     state.optimizer.load_state_dict(saved["optimizer"])
     state.scheduler.load_state_dict(saved["scheduler"])
@@ -130,9 +130,9 @@ def load_checkpoint(state: TrainState, saved: Checkpoint) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training program. The defaults are the healthy one; faults use `dataclasses.replace`.
+    """A training program. The defaults are healthy; faults use `dataclasses.replace`.
 
-    With `resume_at` the program is stopped before that step and started again from a checkpoint.
+    With `resume_at` the program stops before that step and restarts from a checkpoint.
     """
 
     config: TutorConfig
@@ -151,21 +151,21 @@ class Recipe:
     load_checkpoint: Callable[[TrainState, Checkpoint], None] = load_checkpoint
     resume_at: int | None = None
     name: str = "healthy"
-    remedied: bool = False  # the fault is repaired, and the rest of its program as it was
+    remedied: bool = False  # the fault is repaired, the rest of the program is unchanged
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss of one micro-batch, as the program computes it."""
+        """The loss of one micro-batch."""
         return self.reduce_loss(self.token_losses(model, batch), batch)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An engineered mistake: `inject` turns a program into one that contains it.
+    """An engineered mistake, which `inject` puts into a program.
 
-    `leaf` is the question of a decision tree at which a run with this mistake is meant to end; empty where
-    nothing is wrong, or nothing that the trees could prove. `note` is the question that only mentions it: where an
-    honest run shows too little for more. `steps` is how long a run must be for that. `remedy` turns a program into the
-    repaired one, where the tutor has the repair: what else the fault changes stays, so that the two can be compared.
+    `leaf` is the question that a run with this mistake should end at; empty if nothing is wrong or the trees cannot
+    prove it. `note` is the question that only notes it, if a run shows too little for a fault. `steps` is the run
+    length this needs. `remedy` repairs the program, if the tutor has a repair; everything else that the fault changes
+    stays, so that the two programs can be compared.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The grammar tutor as a task: what `steadyrun replay` executes for its runs."""
+"""The grammar tutor as a task for `steadyrun replay`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from steadyrun.tutor.train import start, train_step
 
 
 def task(config: dict[str, Any]) -> Task:
-    """The program that a run of the tutor declares in its configuration."""
+    """The program of a tutor run, from its declared config."""
     return task_of(recipe_of(config))
 
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
     names = {field.name for field in fields(TutorConfig)}
     settings = {name: value for name, value in config.items() if name in names} | {"steps": config["total_steps"]}
-    # Some faults are a number in the configuration; what was declared has it already.
+    # Some faults change the config, and the declared config already contains that change.
     recipe = load_recipe(config["program"], remedied=bool(config.get("remedied")), **settings)
     return replace(recipe, config=TutorConfig(**settings))
 
 
 def task_of(recipe: Recipe) -> Task:
-    """A recipe's objects and its step."""
+    """A task from a recipe's objects and its step."""
     state = start(recipe)
 
     def step(task: Task, batch: Batch | list[Batch]) -> Any:
@@ -45,7 +45,7 @@ def task_of(recipe: Recipe) -> Task:
 
 
 class Batches:
-    """The batches of a run in their order, from the first one on."""
+    """The batches of a run in their order."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -60,7 +60,7 @@ class Batches:
 
 
 class Validation:
-    """The sentences of the validation, as one batch."""
+    """The validation sentences as one batch."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe

@@ -7,12 +7,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 
-# Pairs seen less often stay apart, so that endings such as -ed and -s remain pieces of their own.
+# Rarer pairs are not merged, so that endings such as -ed and -s stay separate tokens.
 MIN_FREQUENCY = 8
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 512) -> Tokenizer:
-    """A tokenizer with at most `vocab_size` entries; the same texts always give the same one."""
+    """Train a tokenizer with at most `vocab_size` entries; deterministic for the same texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
     tokenizer.decoder = decoders.Metaspace()

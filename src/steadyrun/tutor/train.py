@@ -1,4 +1,4 @@
-"""The training loop."""
+"""The training loop of the tutor."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from steadyrun import Run
 
 FACTORY = "steadyrun.tutor.replaying:task"
-"""What `steadyrun replay` calls for a run of the tutor."""
+"""The factory that `steadyrun replay` calls for a run of the tutor."""
 
 OnStep = Callable[[int, Tensor, float, Tensor], None]
-"""Called after each step with the step, its loss, the learning rate it used and its gradient norm before
-clipping. Loss and norm are tensors: turn them into floats only when they are shown."""
+"""Called after each step with the step, its loss, its learning rate and its gradient norm before clipping.
+Loss and norm are tensors: convert them to floats only for display."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step measured: the mean loss of its micro-batches and the losses token by token."""
+    """The results of one optimizer step: the mean loss of its micro-batches and the losses per token."""
 
     loss: Tensor
     by_token: list[Tensor]
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass
 class TrainResult:
-    """What a run leaves in memory; `val_steps` says after which steps the validation losses were taken."""
+    """The results of a run; `val_steps` are the steps of the validation losses."""
 
     model: nn.Module
     baseline_loss: float
@@ -50,7 +50,7 @@ class TrainResult:
 
 
 def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = None) -> TrainResult:
-    """Train and leave a run directory at `path`; a program that is resumed records into it twice."""
+    """Train and record a run directory at `path`; a resumed program records into it twice."""
     import steadyrun
 
     config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss())
@@ -67,15 +67,15 @@ def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = No
 
 
 def train(recipe: Recipe, run: Run | None = None, on_step: OnStep | None = None) -> TrainResult:
-    """Train from scratch; the seed in the recipe's configuration fixes everything.
+    """Train from scratch, deterministically for the seed in the recipe's config.
 
-    `run` records and `on_step` watches; neither changes the result.
+    `run` records and `on_step` observes; neither changes the result.
     """
     return Program(recipe).go_on(recipe.config.steps, run, on_step)
 
 
 class Program:
-    """A training program on its way."""
+    """A running training program."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -87,14 +87,14 @@ class Program:
         self._next = 0
 
     def restart(self) -> None:
-        """What a new process does: build everything anew and load the checkpoint that the last one saved."""
+        """Build everything again and load the last checkpoint, as a new process does."""
         saved = save_checkpoint(self.state)
         self.state = start(self.recipe)
         self.recipe.load_checkpoint(self.state, saved)
         self.result.model = self.state.model
 
     def go_on(self, until: int, run: Run | None = None, on_step: OnStep | None = None) -> TrainResult:
-        """Train up to a step."""
+        """Continue training up to a step."""
         recipe, state, data, result = self.recipe, self.state, self.data, self.result
         config = recipe.config
         if run is not None:
@@ -157,7 +157,7 @@ def start(recipe: Recipe) -> TrainState:
 
 
 def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
-    """Show the recorder what to look at."""
+    """Register the program's objects with the recorder."""
     run.watch(
         state.model,
         state.optimizer,
@@ -170,14 +170,14 @@ def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
 
 
 def autocast(config: TutorConfig) -> torch.autocast:
-    """The precision of the forward pass; fp32 leaves it as it is."""
+    """The autocast context of the forward pass; disabled for fp32."""
     dtype = torch.float16 if config.dtype == "fp16" else torch.bfloat16
     return torch.autocast(torch.device(config.device).type, dtype=dtype, enabled=config.dtype != "fp32")
 
 
 @torch.no_grad()
 def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, float]]:
-    """Loss on the validation sentences, over all of them and by verb class."""
+    """The loss on all validation sentences, and by verb class."""
     batch = on_device(data.val_batch(), recipe.config)
     model.eval()
     with autocast(recipe.config):
@@ -187,7 +187,7 @@ def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict
 
 
 def class_losses(by_token: Sequence[Tensor], batches: Sequence[Batch]) -> dict[str, float]:
-    """Mean token loss of the regular and of the irregular sentences; an absent class is left out."""
+    """Mean token loss of regular and irregular sentences; an absent class is left out."""
     totals, counts = [0.0, 0.0], [0, 0]
     for losses, batch in zip(by_token, batches, strict=True):
         sums = losses.detach().sum(dim=1).tolist()

@@ -1,7 +1,7 @@
-"""Job: jobs done elsewhere: in processes of this machine, on a Ray cluster, under Slurm, in an executor of the user.
+"""Job: run jobs in processes of this machine, on a Ray cluster, under Slurm, or in the user's own executor.
 May import: errors; ray and submitit when used.
 Entry point: `crew.open_crew`.
-Output: a `Done` per job, as they end. Only JSON goes to a worker and comes back.
+Output: a `Done` per job as it ends. Jobs and results are JSON.
 """
 
 from steadyrun.workers.crew import Crew, open_crew

@@ -1,4 +1,4 @@
-"""A crew does jobs, a few at a time, and hands back what became of each as it ends."""
+"""A crew runs jobs, a few at a time, and yields the result of each as it ends."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PLACES = "here, local, local:N, ray, ray:ADDRESS, slurm"
 
 @contextmanager
 def open_crew(on: str | Executor | None = None) -> Iterator[Crew]:
-    """A crew for the body of a `with`; leaving it ends everything that was started.
+    """Open a crew for the body of a `with`; leaving it ends everything that it started.
 
-    `on` says where jobs are done:
+    `on` selects the workers:
 
-    - None or "here": in this process, one after the other, while `finished()` is asked for them
-    - "local", "local:N": in N processes of this machine, by default one per core that this process may use
-    - "ray", "ray:ADDRESS": on a Ray cluster, one CPU per job; without an address on that of $RAY_ADDRESS, or on one
-      that is started on this machine and ended with the crew
-    - "slurm": one Slurm job each, through submitit. Partition, account and time limit are those of the variables that
-      sbatch reads: SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT. $STEADYRUN_SCRATCH is a folder that all nodes
-      see (by default ~/.cache/steadyrun). "slurm:local" uses submitit's processes on this machine instead.
-    - an executor of `concurrent.futures`, which stays open. What runs in it at the end of the `with` goes on.
+    - None or "here": this process, one job after the other, while the caller iterates over `finished()`
+    - "local", "local:N": N processes of this machine, by default one per core that this process may use
+    - "ray", "ray:ADDRESS": a Ray cluster, one CPU per job. Without an address it is the cluster of $RAY_ADDRESS, or a
+      new one on this machine that ends with the crew
+    - "slurm": one Slurm job each, through submitit. sbatch reads partition, account and time limit from
+      SBATCH_PARTITION, SBATCH_ACCOUNT and SBATCH_TIMELIMIT. $STEADYRUN_SCRATCH is a folder that all nodes share
+      (by default ~/.cache/steadyrun). "slurm:local" uses submitit's processes on this machine instead.
+    - an executor of `concurrent.futures`, which stays open. Jobs that run in it at the end of the `with` continue.
     """
     with ExitStack() as stack:
         if on is None or on == "here" or isinstance(on, Executor):
@@ -67,21 +67,21 @@ def _crew(on: str | Executor | None) -> Crew:
         from steadyrun.workers.slurm_jobs import SlurmJobs
 
         return SpreadCrew(SlurmJobs(detail or "slurm"))
-    raise UsageError(f"there are no workers called {on!r}; there are: {PLACES}")
+    raise UsageError(f"unknown workers {on!r}; choose one of: {PLACES}")
 
 
 def _number(on: str, detail: str) -> int:
-    """How many local processes."""
+    """The number of local processes."""
     if not detail:
         affinity = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(affinity(0)) if affinity else os.cpu_count() or 1
     if not detail.isdecimal() or int(detail) < 1:
-        raise UsageError(f"{on!r}: the number of processes must be 1 or more, as in local:4")
+        raise UsageError(f"{on!r}: the number of processes must be at least 1, as in local:4")
     return int(detail)
 
 
 class Crew(ABC):
-    """Does jobs in the order in which they were started, at most `size` at a time."""
+    """Runs jobs in the order of `start`, at most `size` at a time."""
 
     size: int = 1
 
@@ -90,24 +90,24 @@ class Crew(ABC):
         self._keys: set[str] = set()
 
     def start(self, job: Job) -> None:
-        """Have a job done; returns at once."""
+        """Submit a job; returns immediately."""
         if job.key in self._keys:
-            raise UsageError(f"there is a job {job.key} already")
+            raise UsageError(f"the crew already has a job {job.key}; give each job its own key")
         text = as_text(job, self._around)
         self._keys.add(job.key)
         self._add(StartedJob(job, text))
 
     @abstractmethod
     def finished(self) -> Iterator[Done]:
-        """The jobs as they end, until none is left. More may be started meanwhile."""
+        """Yield the jobs as they end, until none is left. More may be started meanwhile."""
 
     @abstractmethod
     def drop(self, key: str) -> bool:
-        """Leave out a job that has not begun; whether it had not."""
+        """Drop a job that has not begun; False if it has."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what was started."""
+        """End all jobs that were started."""
 
     @abstractmethod
     def _add(self, started: StartedJob) -> None: ...
@@ -115,7 +115,7 @@ class Crew(ABC):
 
 @dataclass(frozen=True)
 class StartedJob:
-    """A job as text for a worker, and the death of the first worker that had it."""
+    """A job as text for a worker, and how its first worker died, if it did."""
 
     job: Job
     text: str
@@ -123,7 +123,7 @@ class StartedJob:
 
 
 class CrewOfOne(Crew):
-    """This process itself, one job after the other."""
+    """Runs jobs in this process, one after the other."""
 
     def __init__(self) -> None:
         super().__init__(threads=None)
@@ -145,27 +145,27 @@ class CrewOfOne(Crew):
 
 
 class Place(Protocol):
-    """Where jobs are done, `size` at a time."""
+    """A place that runs jobs, `size` at a time."""
 
     size: int
 
     def begin(self, text: str) -> Future[str]:
-        """`perform(text)` elsewhere. The future raises WorkerDied if it may be tried again with another worker."""
+        """Run `perform(text)`. The future raises WorkerDied if another worker may retry it."""
 
     def close(self) -> None:
-        """End what runs."""
+        """End all running jobs."""
 
 
 class SpreadCrew(Crew):
-    """Jobs in other processes. One thread hands them out, so that workers never wait for whoever asks `finished()`."""
+    """Runs jobs in other processes. A thread hands them out, so that workers never wait for the caller."""
 
     def __init__(self, place: Place, threads: int | None = 1) -> None:
         super().__init__(threads)
         self._place, self.size = place, place.size
         self._waiting: deque[StartedJob] = deque()
-        self._lock = threading.Lock()  # of what waits; nothing is called while it is held
+        self._lock = threading.Lock()  # guards the waiting jobs; nothing is called while it is held
         self._running = 0
-        self._left = 0  # started and not yet handed back
+        self._left = 0  # started and not yet yielded
         self._ended: queue.SimpleQueue[Done | UnguardedScriptError | None] = queue.SimpleQueue()  # None: dropped
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._hand_out, name="steadyrun-crew", daemon=True)
@@ -201,7 +201,7 @@ class SpreadCrew(Crew):
         self._thread.join()
         self._place.close()
 
-    # -- in the thread that hands out ----------------------------------------------------------------
+    # -- in the dispatching thread ----------------------------------------------------------------
 
     def _hand_out(self) -> None:
         while (step := self._todo.get()) is not None:
@@ -223,7 +223,7 @@ class SpreadCrew(Crew):
             return self._waiting.popleft() if self._waiting else None
 
     def _came_back(self, started: StartedJob, began: float, future: Future[str]) -> None:
-        """In a thread of the place: only a note for ours, since the place may hold its own locks."""
+        """Runs in a thread of the place, which may hold locks: only queue the work for our thread."""
         self._todo.put(partial(self._settle, started, began, future))
 
     def _settle(self, started: StartedJob, began: float, future: Future[str]) -> None:
@@ -232,7 +232,7 @@ class SpreadCrew(Crew):
         if isinstance(problem, UnguardedScriptError):
             self._ended.put(problem)
         elif isinstance(problem, WorkerDied) and started.died is None:
-            _say(f"job {started.job.key}: {problem}; it is done again by another worker")
+            _say(f"job {started.job.key}: {problem}; another worker retries it")
             with self._lock:
                 self._waiting.appendleft(replace(started, died=problem))
         else:

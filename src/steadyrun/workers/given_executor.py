@@ -1,4 +1,4 @@
-"""An executor of `concurrent.futures` that the user has opened, and will close."""
+"""A `concurrent.futures` executor that the user opens and closes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from concurrent.futures import Executor, Future
 
 from steadyrun.workers.job_execution import perform
 
-_AT_ONCE = 4  # if the executor does not say how many workers it has
+_AT_ONCE = 4  # if the executor has no known number of workers
 
 
 class GivenExecutor:
-    """Jobs in an executor. If it breaks, its jobs fail: only its owner can open another."""
+    """Runs jobs in an executor. If it breaks, its jobs fail, because only its owner can open another."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

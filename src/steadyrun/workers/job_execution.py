@@ -1,4 +1,4 @@
-"""Does one job in the process of a worker. Text goes in and text comes out, both JSON, whatever carries them."""
+"""Runs one job in a worker process. The job and its result are JSON text."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from steadyrun.workers.job import Done, Job
 from steadyrun.workers.job_output import printing_to_stderr
 
 Surroundings = dict[str, Any]
-"""What a worker takes over from the process that started its job."""
+"""Settings that a worker copies from the process that started its job."""
 
 
 def surroundings(threads: int | None) -> Surroundings:
-    """Those of this process. `threads` are for torch; None leaves them alone."""
+    """The settings of this process. `threads` is torch's number of threads; None keeps it."""
     here = {"folder": str(Path.cwd()), "arguments": [*sys.argv], "path": [*map(str, sys.path)]}
     return {"process": _this_process(), "threads": threads, **here}
 
 
 def as_text(job: Job, around: Surroundings) -> str:
-    """A job for `perform`. Infinity and NaN stay what they are."""
+    """A job as text for `perform`, with infinity and NaN."""
     try:
         return json.dumps({"function": job.function, "arguments": job.arguments, "around": around})
     except (TypeError, ValueError) as problem:
@@ -36,7 +36,7 @@ def as_text(job: Job, around: Surroundings) -> str:
 
 
 def perform(text: str) -> str:
-    """Do a job. What it raises is part of the answer."""
+    """Run a job. Its exception becomes part of the answer."""
     began = time.perf_counter()
     given = json.loads(text)
     elsewhere = given["around"]["process"] != _this_process()
@@ -56,12 +56,12 @@ def perform(text: str) -> str:
 
 
 def outcome(job: Job, answer: str, retried: int = 0) -> Done:
-    """What `perform` answered."""
+    """The result in an answer of `perform`."""
     return Done(job, **json.loads(answer), retried=retried)
 
 
 def in_one_line(problem: BaseException) -> str:
-    """Type, message, and the file and line that raised it, unless those are ours."""
+    """Type, message, and the file and line that raised it, unless this file did."""
     said = f"{type(problem).__name__}: {' '.join(str(problem).split())}".removesuffix(": ")
     frames: list[traceback.FrameSummary] = traceback.extract_tb(problem.__traceback__)
     frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
@@ -73,7 +73,7 @@ def _called(given: dict[str, Any]) -> Any:
     module, _, name = given["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     if given["around"]["threads"] and (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(given["around"]["threads"])  # anew for each job: the one before may have changed it
+        torch.set_num_threads(given["around"]["threads"])  # for each job, because the one before may have changed it
     return function(**given["arguments"])
 
 

@@ -1,4 +1,4 @@
-"""What a job prints goes to stderr, also from a thread of a process whose stdout is the output of a command."""
+"""Sends the output of jobs to stderr, because stdout is the output of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _thread = threading.local()
 
 
 class _ByThread:
-    """A stdout that is stderr for threads that do a job."""
+    """A stdout that writes to stderr in threads that run a job."""
 
     def __init__(self, usual: TextIO) -> None:
         self._usual = usual
@@ -23,14 +23,14 @@ class _ByThread:
 
 @contextmanager
 def jobs_in_this_process() -> Iterator[None]:
-    """While jobs may run in this process, in any thread: the others print as before."""
+    """Redirect the output of threads that run a job; other threads print as before."""
     with redirect_stdout(cast(TextIO, _ByThread(sys.stdout))):
         yield
 
 
 @contextmanager
 def printing_to_stderr(elsewhere: bool) -> Iterator[None]:
-    """Around a job; `elsewhere` if the process is a worker's own."""
+    """Redirect the output of one job; `elsewhere` if the process is a worker."""
     if elsewhere and threading.current_thread() is threading.main_thread():
         with redirect_stdout(sys.stderr):
             yield

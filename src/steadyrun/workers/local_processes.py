@@ -1,4 +1,4 @@
-"""Processes of this machine. Each does many jobs, and is replaced when it dies."""
+"""Worker processes of this machine. Each runs many jobs and is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from steadyrun.workers.worker_process import work
 
 _SPAWN = multiprocessing.get_context("spawn")
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_LEAVING = 5.0  # seconds that an idle process has to leave by itself
-_NO_GUARD = 78  # the status of a process that was to import the user's script and found itself running it
+_LEAVING = 5.0  # seconds that an idle process has to exit
+_NO_GUARD = 78  # exit status of a worker that runs the user's script instead of importing it
 
 
 class LocalProcesses:
-    """Up to `size` processes, started when they are needed. A thread each waits for its answers."""
+    """Up to `size` processes, started on demand. One thread per process waits for its answers."""
 
     def __init__(self, size: int) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # the parent says what to do
+            os._exit(_NO_GUARD)  # the parent prints what to do
         self.size = size
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="steadyrun-worker")
         self._lock = threading.Lock()
@@ -59,10 +59,10 @@ class LocalProcesses:
         return answer
 
     def _taken(self) -> _Process:
-        """One that is idle, or a new one. One at a time, since all of them change the environment for a moment."""
+        """An idle process or a new one, under a lock because starting one changes the environment briefly."""
         with self._lock:
             if self._closed:
-                raise RuntimeError("the crew has been closed")
+                raise RuntimeError("the crew is closed")
             while self._idle:
                 process = self._idle.pop()
                 if process.alive:
@@ -91,19 +91,19 @@ class _Process:
             return self._pipe.recv_bytes().decode()
         except (EOFError, OSError):
             who = f"process {self._process.pid}"
-            self.kill()  # what it has started goes with it
+            self.kill()  # with its own child processes
             self._process.join()
             if self._process.exitcode == _NO_GUARD:
                 raise UnguardedScriptError(_script()) from None
             raise WorkerDied(who, _how(self._process.exitcode)) from None
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError, AttributeError):  # not a group of its own yet, or none on this system
+        with suppress(ProcessLookupError, AttributeError):  # no process group yet, or none on this system
             os.killpg(self._process.pid or 0, signal.SIGKILL)
         self._process.kill()
 
     def dismiss(self) -> None:
-        """Let it leave by itself."""
+        """Let the process exit by itself."""
         self._pipe.close()
 
     def join(self) -> None:
@@ -126,7 +126,7 @@ def _how(code: int | None) -> str:
 
 @contextmanager
 def _environment(names: dict[str, str]) -> Iterator[None]:
-    """These variables for a process that is started in the body: later is too late for libraries that it imports."""
+    """Set variables while a process starts, before it imports libraries that read them."""
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:

@@ -1,4 +1,4 @@
-"""A Ray cluster: one that is given, or one on this machine."""
+"""Workers on a Ray cluster: a given one, or a new one on this machine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from steadyrun.errors import UsageError
 from steadyrun.workers.job import WorkerDied
 from steadyrun.workers.job_execution import perform
 
-_SECONDS = 10.0  # in which a cluster must answer
+_SECONDS = 10.0  # timeout for the cluster's answer
 
 
 class RayCluster:
-    """One CPU per job. A cluster that was connected before stays connected."""
+    """Runs jobs on Ray, one CPU each. A cluster that was already connected stays connected."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -53,7 +53,7 @@ class RayCluster:
             answer.set_exception(self._died(problem) or problem)
 
     def _died(self, problem: BaseException) -> WorkerDied | None:
-        """What Ray itself raises; `perform` raises nothing, unless it cannot be imported there."""
+        """The death of a worker if Ray itself raised; `perform` raises only if its import fails there."""
         errors = self._ray.exceptions
         if isinstance(problem, errors.RayTaskError) or not isinstance(problem, errors.RayError):
             return None
@@ -70,11 +70,13 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Ray itself tries for minutes to reach a machine that does not answer."""
+    """Fail early without an answer, because Ray retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():  # such as "auto"
         return
     try:
         socket.create_connection((host, int(port)), _SECONDS).close()
     except OSError as problem:
-        raise UsageError(f"no Ray cluster answers at {address}: {problem}") from problem
+        raise UsageError(
+            f"no Ray cluster answers at {address} ({problem}); check the address, or start one with ray start --head"
+        ) from problem

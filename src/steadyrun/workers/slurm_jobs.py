@@ -1,4 +1,4 @@
-"""Slurm, through submitit: each job is a Slurm job of its own."""
+"""Workers under Slurm, through submitit: one Slurm job per job."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from steadyrun.workers.job import WorkerDied
 from steadyrun.workers.job_execution import perform
 
 _AT_ONCE = 64
-_MINUTES = 60  # of a job, if SBATCH_TIMELIMIT does not say it
-_EVERY = 0.1  # seconds between two looks for an answer; submitit asks Slurm itself more rarely
+_MINUTES = 60  # time limit of a job without SBATCH_TIMELIMIT
+_EVERY = 0.1  # seconds between polls for an answer; submitit polls Slurm less often
 _LEAVING = 5.0  # seconds that a process of submitit's local executor has to end
 
 
 class SlurmJobs:
-    """At most 64 at once, each with one CPU.
+    """Runs at most 64 Slurm jobs at once, each with one CPU.
 
-    Everything else is said in the variables that sbatch reads, which go before what submitit writes: SBATCH_PARTITION,
-    SBATCH_ACCOUNT, SBATCH_TIMELIMIT (an hour if it is not set). submitit's files are in a folder that is removed at the
-    end. All nodes must see it: $STEADYRUN_SCRATCH, or ~/.cache/steadyrun.
+    sbatch reads all other settings from its variables, which override submitit's: SBATCH_PARTITION, SBATCH_ACCOUNT,
+    SBATCH_TIMELIMIT (one hour by default). submitit's files are in a temporary folder that all nodes must share:
+    $STEADYRUN_SCRATCH, or ~/.cache/steadyrun.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -45,7 +45,9 @@ class SlurmJobs:
             self._executor = submitit.AutoExecutor(folder=self._folder, cluster=cluster)
         except RuntimeError as problem:  # no sbatch on this machine
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise UsageError(f"there is no Slurm here: {problem}") from problem
+            raise UsageError(
+                f"Slurm is not available here: {problem}; use a machine with sbatch, or local workers"
+            ) from problem
         self._executor.update_parameters(name="steadyrun", timeout_min=_MINUTES, cpus_per_task=1)
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="steadyrun-slurm")
         self._closed, self._lock = threading.Event(), threading.Lock()
@@ -61,19 +63,19 @@ class SlurmJobs:
     def _do(self, text: str) -> str:
         with self._lock:
             if self._closed.is_set():
-                raise RuntimeError("the crew has been closed")
+                raise RuntimeError("the crew is closed")
             job = self._executor.submit(perform, text)
         while not job.done():
             if self._closed.wait(_EVERY):
                 self._cancel(job)
-                raise RuntimeError("the crew has been closed")
+                raise RuntimeError("the crew is closed")
         try:
             return str(job.result())
         except self._uncompleted:
             raise WorkerDied(f"job {job.job_id} of submitit", f"ended without an answer ({job.state})") from None
 
     def _cancel(self, job: Any) -> None:
-        """Slurm ends what is cancelled, and says so late; a local process is waited for."""
+        """Cancel a job; wait for a local process only, because Slurm confirms late."""
         with suppress(OSError):
             job.cancel(check=False)
         until = time.monotonic() + _LEAVING
@@ -82,7 +84,7 @@ class SlurmJobs:
 
 
 def _scratch(cluster: str) -> Path:
-    """A new folder. That of the system belongs to one machine: under Slurm another one would not see it."""
+    """A new temporary folder that all nodes share, unlike the system's own."""
     base = os.environ.get("STEADYRUN_SCRATCH") or ("" if cluster == "local" else "~/.cache/steadyrun")
     if not base:
         return Path(tempfile.mkdtemp(prefix="steadyrun-jobs-"))

@@ -1,4 +1,4 @@
-"""The inside of a local worker: it does jobs until nobody has one."""
+"""The loop of a local worker process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from steadyrun.workers.job_execution import perform
 
 
 def work(pipe: Connection) -> None:
-    """Do what comes through the pipe, until its other end is closed."""
+    """Run the jobs that arrive through the pipe until its other end closes."""
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C is for the parent, which ends this process and all that it has started
+        os.setsid()  # Ctrl-C goes to the parent, which ends this process and its children
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with suppress(OSError):  # no stderr
         os.dup2(2, 1)
@@ -30,7 +30,7 @@ def work(pipe: Connection) -> None:
 
 
 def _leave_with_parent() -> None:
-    """Also in the middle of a job: a parent that was killed cannot end this process."""
+    """Exit with the parent, even during a job, because a killed parent cannot end this process."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

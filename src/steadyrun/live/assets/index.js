@@ -1,4 +1,4 @@
-/* The list of runs. Names and messages are only ever set as text. */
+/* The list of runs. Names and messages are always set as text. */
 (function () {
   "use strict";
 
@@ -10,6 +10,15 @@
   const link = document.getElementById("link"), empty = document.getElementById("empty");
   const rows = new Map(); /* by key: { row, element } */
   const chosen = new Set();
+  const seeds = document.getElementById("seeds"), column = document.getElementById("column");
+  const COLUMNS = [
+    { key: "name", title: "run" }, { key: "verdict", title: "verdict" }, { key: "state", title: "state" },
+    { key: "step", title: "last step", number: true }, { key: "loss", title: "loss", number: true },
+    { key: "line", title: "", fixed: true }, { key: "val_loss", title: "validation", number: true },
+    { key: "duration", title: "duration", number: true },
+  ];
+  const extra = []; /* names of settings that have a column */
+  const order = { key: "started", down: true };
   let id = "", source = null;
 
   function say(text, kind) {
@@ -69,8 +78,10 @@
 
   function verdict(row) {
     if (!row.verdict) return cell("verdict", row.state === "unreadable" ? "" : "…");
-    const words = `${SYMBOLS[row.verdict] || "?"} ${row.verdict.replace("-", " ")}${row.leaf ? ` ${row.leaf}` : ""}`;
-    return cell(`verdict ${row.verdict}`, words);
+    const what = row.finding ? `: ${row.finding}` : row.leaf ? ` ${row.leaf}` : "";
+    const element = cell(`verdict ${row.verdict}`, `${SYMBOLS[row.verdict] || "?"} ${row.verdict.replace("-", " ")}${what}`);
+    if (row.leaf) element.title = row.leaf;
+    return element;
   }
 
   function since(row) {
@@ -83,31 +94,130 @@
     return element;
   }
 
+  function lasted(seconds) {
+    if (seconds === null) return "";
+    const units = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+    const unit = units.find(([size]) => seconds >= size);
+    if (!unit) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+    const [size, word, small, smallWord] = unit;
+    return `${Math.floor(seconds / size)} ${word} ${Math.floor((seconds % size) / small)} ${smallWord}`;
+  }
+
+  function setting(row, name) {
+    const found = row.settings.find(([key]) => key === name);
+    return found ? found[1] : "";
+  }
+
   function made(row) {
     const element = document.createElement("tr");
     const bad = row.ends_badly ? " bad" : "";
     element.append(
-      box(row), name(row), cell(`state ${row.state}`, row.state), cell("number step", row.step === null ? "" : row.step.toLocaleString("en")),
-      cell(`number last${bad}`, row.loss), smallLine(row), verdict(row), since(row),
+      box(row), name(row), verdict(row), cell(`state ${row.state}`, row.state), cell("number step", row.step === null ? "" : row.step.toLocaleString("en")),
+      cell(`number last${bad}`, row.loss), smallLine(row), cell("number val", row.val_loss), cell("number lasted", lasted(row.duration)),
+      ...extra.map((each) => cell("setting", setting(row, each))), since(row),
     );
     return element;
   }
 
   function put(row) {
     const known = rows.get(row.key), element = made(row);
-    if (known && known.row.started === row.started) known.element.replaceWith(element);
-    else {
-      if (known) known.element.remove();
-      const later = [...rows.values()].filter((each) => each.row.key !== row.key && each.row.started < row.started);
-      const after = later.length ? later.reduce((best, each) => (each.row.started > best.row.started ? each : best)) : null;
-      body.insertBefore(element, after && after.element.parentNode === body ? after.element : null);
-    }
+    if (known) known.element.replaceWith(element);
     rows.set(row.key, { row, element });
     show(row, element);
   }
 
+  /* What a column sorts by: numbers as numbers; what is missing comes last. */
+  function rank(row) {
+    const value = extra.includes(order.key) ? setting(row, order.key) : row[order.key];
+    const number = typeof value === "number" ? value : Number(String(value ?? "").replaceAll(",", ""));
+    if (value === null || value === "" || value === undefined) return { missing: true };
+    return Number.isFinite(number) ? { number } : { text: String(value) };
+  }
+
+  function compared(a, b) {
+    const [one, two] = [rank(a), rank(b)];
+    if (one.missing || two.missing) return Number(Boolean(one.missing)) - Number(Boolean(two.missing));
+    const way = order.down ? -1 : 1;
+    if (one.number !== undefined && two.number !== undefined) return way * (one.number - two.number);
+    return way * String(one.text ?? one.number).localeCompare(String(two.text ?? two.number), "en", { numeric: true });
+  }
+
+  /* Runs that differ in their seed alone. */
+  function family(row) {
+    return JSON.stringify(row.settings.filter(([key]) => key !== "seed").sort());
+  }
+
+  function summary(group) {
+    const numbers = (key) => group.map((row) => Number(String(row[key]).replaceAll(",", ""))).filter((value) => Number.isFinite(value));
+    const spread = (key) => {
+      const values = numbers(key).filter((_, i) => group[i][key] !== "");
+      if (!values.length) return "";
+      const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+      const sigma = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / Math.max(1, values.length - 1));
+      return `${mean.toPrecision(3)} ± ${sigma.toPrecision(1)}`;
+    };
+    const element = document.createElement("tr");
+    element.className = "seeds";
+    const head = document.createElement("th");
+    head.scope = "rowgroup";
+    const anchor = document.createElement("a");
+    anchor.href = `/compare?${group.slice(0, 7).map((row) => `run=${row.key}`).join("&")}`;
+    anchor.textContent = `${group.length} seeds: mean and band`;
+    head.append(anchor);
+    const verdicts = [...new Set(group.map((row) => row.verdict).filter(Boolean))].map((each) => `${group.filter((row) => row.verdict === each).length} ${each.replace("-", " ")}`);
+    element.append(cell("", ""), head, cell("", verdicts.join(", ")), cell("", ""), cell("", ""), cell("number", spread("loss")), cell("", ""), cell("number", spread("val_loss")), cell("", ""), ...extra.map((each) => cell("setting", setting(group[0], each))), cell("", ""));
+    return element;
+  }
+
+  function arrange() {
+    const sorted = [...rows.values()].map((each) => each.row).sort(compared);
+    if (!seeds.checked) { body.replaceChildren(...sorted.map((row) => rows.get(row.key).element)); return; }
+    const groups = new Map();
+    for (const row of sorted) groups.set(family(row), [...(groups.get(family(row)) || []), row]);
+    body.replaceChildren(...[...groups.values()].flatMap((group) => [...(group.length > 1 ? [summary(group)] : []), ...group.map((row) => rows.get(row.key).element)]));
+  }
+
+  function headings() {
+    const line = table.tHead.rows[0];
+    const titles = [...COLUMNS, ...extra.map((each) => ({ key: each, title: each })), { key: "started", title: "started" }];
+    line.replaceChildren(line.cells[0], ...titles.map((each) => {
+      const element = document.createElement("th");
+      if (each.number) element.className = "number";
+      if (each.fixed) { element.className = "loss"; return element; }
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.textContent = each.title;
+      element.setAttribute("aria-sort", order.key === each.key ? (order.down ? "descending" : "ascending") : "none");
+      button.addEventListener("click", () => {
+        order.down = order.key === each.key ? !order.down : false;
+        order.key = each.key;
+        headings();
+        arrange();
+      });
+      element.append(button);
+      return element;
+    }));
+  }
+
+  function offerColumns() {
+    const names = [...new Set([...rows.values()].flatMap((each) => each.row.settings.map(([key]) => key)))].sort();
+    if (column.options.length === names.length + 1) return;
+    column.replaceChildren(new Option("config …", ""), ...names.map((each) => new Option(each, each)));
+  }
+
+  column.addEventListener("change", () => {
+    const at = extra.indexOf(column.value);
+    if (at >= 0) extra.splice(at, 1); else if (column.value) extra.push(column.value);
+    column.value = "";
+    headings();
+    for (const { row } of [...rows.values()]) put(row);
+    arrange();
+  });
+  seeds.addEventListener("change", arrange);
+
   function show(row, element) {
-    const text = `${row.name} ${row.state} ${row.verdict} ${row.leaf}`.toLowerCase();
+    const text = `${row.name} ${row.state} ${row.verdict} ${row.leaf} ${row.finding}`.toLowerCase();
     element.hidden = !filter.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -120,6 +230,8 @@
     }
     const running = [...rows.values()].filter((each) => each.row.state === "running").length;
     document.getElementById("count").textContent = rows.size ? `${rows.size} run${rows.size === 1 ? "" : "s"}${running ? `, ${running} running` : ""}` : "";
+    offerColumns();
+    arrange();
     table.hidden = rows.size === 0;
     empty.hidden = rows.size !== 0;
     offer();
@@ -157,7 +269,7 @@
     source = new EventSource(`${eventsAddress}?since=${encodeURIComponent(id)}`);
     source.onopen = () => say("● live", "good");
     source.onerror = () => {
-      say("✗ not connected, trying again", "bad");
+      say("✗ not connected, retrying", "bad");
       if (source.readyState === EventSource.CLOSED) setTimeout(begin, 3000);
     };
     source.addEventListener("rows", (event) => {
@@ -178,5 +290,6 @@
     else if (!document.hidden && rows.size) follow();
   });
   window.addEventListener("pagehide", () => { if (source) source.close(); });
+  headings();
   begin();
 })();

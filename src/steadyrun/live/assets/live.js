@@ -16,7 +16,7 @@
     link.className = `link ${kind || ""}`;
   }
 
-  /* Plotly writes into what it is given. */
+  /* Plotly modifies its arguments. */
   function copied(figure) {
     return { data: figure.data.map((trace) => Object.assign({}, trace)), layout: structuredClone(figure.layout) };
   }
@@ -52,6 +52,7 @@
       else changed(figures.get(panel.number), panel);
       dirty.add(panel.number);
     }
+    if (data.axes) draw({ span, panels: [], axes: data.axes });
     for (const [name, html] of Object.entries(data.parts)) replacePart(name, html);
     const standing = document.getElementById("standing");
     if (data.state) standing.textContent = data.state;
@@ -59,14 +60,15 @@
     paint();
   }
 
-  /* Of a part that has changed, only the elements that have changed: plots, focus and what is open stay. */
+  /* Replace only the changed elements of a part: plots, focus and open elements stay. */
   function replacePart(name, html) {
     const place = name === "reading" ? document.querySelector(".reading") : document.getElementById(name);
     const parsed = new DOMParser().parseFromString(html, "text/html").body;
     const inner = name.startsWith("panel-") || name === "reading";
     const now = inner ? parsed.firstElementChild : parsed;
     if (!place || !now) return;
-    if (name === "trial") for (const plot of now.querySelectorAll(".change")) dirty.add(Number(plot.dataset.number));
+    for (const plot of name === "trial" || name === "charts" ? now.querySelectorAll(".panel") : []) dirty.add(Number(plot.dataset.number));
+    for (const anchor of now.querySelectorAll("a.postmortem")) anchor.href = dataAddress.replace(/data$/, `postmortem/${anchor.dataset.step}`);
     if (inner) place.className = now.className + (place.classList.contains("shown") ? " shown" : "");
     const before = parts.get(name);
     parts.set(name, now.cloneNode(true));
@@ -91,7 +93,7 @@
     place.replaceChildren(...now.childNodes);
   }
 
-  /* What the reader opened, pressed or switched off. */
+  /* Restore what the reader opened, pressed or switched off. */
   function keepChoices(old, now) {
     const both = (selector, key) => {
       const known = new Map([...within(old, selector)].map((element) => [key(element), element]));
@@ -144,7 +146,7 @@
     source = new EventSource(`${eventsAddress}?since=${encodeURIComponent(id)}`);
     source.onopen = connected;
     source.onerror = () => {
-      say("✗ not connected, trying again", "bad");
+      say("✗ not connected, retrying", "bad");
       if (source.readyState === EventSource.CLOSED) setTimeout(begin, 3000);
     };
     source.addEventListener("patch", (event) => {

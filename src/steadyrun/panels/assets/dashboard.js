@@ -1,4 +1,4 @@
-/* Draws the panels from the JSON block `#data`, links their x axes, and zooms to what a finding cites.
+/* Draws the panels from the JSON block `#data`, links their x axes, and zooms to the steps of a finding.
    Everything shown comes from plotly figures made in Python; nothing here builds HTML from strings. */
 (function () {
   "use strict";
@@ -8,9 +8,10 @@
     i2: Int16Array, u2: Uint16Array, i1: Int8Array, u1: Uint8Array,
   };
   const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
-  const state = { span: [0, 1], plots: new Map(), busy: false, window: null };
+  const view = window.steadyrunView;
+  const state = { span: [0, 1], plots: new Map(), busy: false, window: null, axes: [] };
 
-  /* numpy arrays arrive as base64; typed arrays are what plotly works with anyway. */
+  /* numpy arrays arrive as base64; plotly works with typed arrays. */
   function decoded(value) {
     if (!value || typeof value.bdata !== "string") return value;
     const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
@@ -46,26 +47,72 @@
 
   function draw(data) {
     state.span = data.span;
+    if (data.axes) offerAxes(data.axes);
     for (const panel of data.panels) {
       const place = document.querySelector(`#panel-${Number(panel.number)} .plot`);
       if (place) drawOne(place, decode(panel.figure));
     }
   }
 
-  function drawOne(place, figure) {
+  function drawOne(place, recorded) {
     const known = state.plots.has(place);
     for (const old of state.plots.keys()) if (!old.isConnected) state.plots.delete(old);
+    const number = Number(place.closest(".panel").dataset.number);
+    const figure = recorded.layout.xaxis.fixedrange ? recorded : view.shown(recorded, number);
     const hidden = new Set((place.data || []).filter((trace) => trace.visible === "legendonly").map((trace) => trace.legendgroup));
     for (const trace of figure.data) if (hidden.has(trace.legendgroup)) trace.visible = "legendonly";
     const { xaxis, yaxis } = figure.layout;
-    /* Small plots that share their axes stay as they are. */
+    /* Small plots that share their axes do not zoom. */
     const still = Boolean(xaxis.fixedrange);
-    state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null, still });
+    state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null, still, recorded });
     if (known && state.window && !still) keepAxes(place.layout, figure.layout);
     window.Plotly.react(place, figure.data, themed(figure.layout), CONFIG);
     if (known || still) return;
     place.on("plotly_relayout", (change) => followZoom(place, change));
     place.on("plotly_doubleclick", reset);
+    place.on("plotly_hover", (event) => view.cursor(moving(), event.points[0].x));
+    place.on("plotly_unhover", () => view.cursor(moving(), null));
+  }
+
+  /* The plots over the steps of the run. */
+  function moving() {
+    return [...state.plots].filter(([, plot]) => !plot.still).map(([place]) => place);
+  }
+
+  /* Draws what is there again, as the reader now wants to see it; the steps that are looked at stay. */
+  function redraw(only) {
+    const steps = state.window && state.window.map(view.toStep);
+    for (const place of only ? [only] : moving()) drawOne(place, state.plots.get(place).recorded);
+    if (steps) zoom(...steps.map(view.toAxis), null);
+  }
+
+  function offerAxes(axes) {
+    const select = document.getElementById("x-axis"), names = ["step", ...axes.map((axis) => axis.name)];
+    state.axes = axes;
+    if (view.chosen.axis) view.chosen.axis = axes.find((axis) => axis.name === view.chosen.axis.name) || null;
+    if (!select || [...select.options].map((option) => option.textContent).join() === names.join()) return;
+    select.replaceChildren(...names.map((name, i) => new Option(name, i ? name : "", false, Boolean(view.chosen.axis) && view.chosen.axis.name === name)));
+  }
+
+  function chooseAxis(name) {
+    const steps = state.window && state.window.map(view.toStep);
+    view.chosen.axis = state.axes.find((axis) => axis.name === name) || null;
+    state.window = steps && steps.map(view.toAxis);
+    redraw();
+  }
+
+  /* The tools of one panel. */
+  function use(button) {
+    const panel = button.closest(".panel"), place = panel.querySelector(".plot"), number = Number(panel.dataset.number);
+    const name = `${document.getElementById("run-name").textContent}-${panel.querySelector("h2, h3").firstChild.textContent.trim() || number}`.replace(/[^\w.-]+/g, "-");
+    if (button.dataset.do === "csv") view.csv(state.plots.get(place).recorded, name);
+    else if (button.dataset.do === "png") view.png(place, name, inks().card);
+    else {
+      const log = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(log));
+      view.chosen.logs.set(number, log);
+      redraw(place);
+    }
   }
 
   function keepAxes(shown, layout) {
@@ -80,7 +127,7 @@
     zoom(change["xaxis.range[0]"], change["xaxis.range[1]"], origin);
   }
 
-  /* All panels show the steps from `first` to `last`; their y axes fit what is seen there. */
+  /* All panels show the steps from `first` to `last`; their y axes fit the visible lines. */
   function zoom(first, last, origin) {
     state.busy = true;
     state.window = [first, last];
@@ -105,7 +152,7 @@
     return change;
   }
 
-  /* As `log_ticks` in figure.py. */
+  /* As `log_ticks` in plotly_figure.py. */
   function logTicks(decades) {
     if (decades > 2.2) return Math.ceil(decades / 5);
     return decades > 0.5 ? "D2" : null;
@@ -151,9 +198,9 @@
     tell();
   }
 
-  /* A served page has finer data for the steps that are looked at: null is all of them. */
+  /* A served page has finer data for the visible steps: null means all steps. */
   function tell() {
-    document.dispatchEvent(new CustomEvent("steadyrun:window", { detail: state.window }));
+    document.dispatchEvent(new CustomEvent("steadyrun:window", { detail: state.window && state.window.map(view.toStep) }));
   }
 
   function press(button) {
@@ -168,7 +215,7 @@
     const first = Math.max(from - 1, Number(button.dataset.first) - room);
     const last = Math.min(to + 1, Number(button.dataset.last) + room);
     press(button);
-    zoom(first, last, null);
+    zoom(view.toAxis(first), view.toAxis(last), null);
     const panel = document.getElementById(`panel-${button.dataset.panel}`);
     if (!panel) return;
     panel.classList.add("shown");
@@ -191,7 +238,7 @@
     }
   }
 
-  /* Paper is narrower than the window, and it is not known how narrow before it is too late: sizes that fit A4 and letter. */
+  /* Paper is narrower than the window, and its width is unknown before printing: sizes that fit A4 and letter. */
   function forPaper() {
     const alone = state.plots.size === 1;
     for (const place of state.plots.keys()) {
@@ -216,14 +263,16 @@
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     window.addEventListener("beforeprint", forPaper);
     window.addEventListener("afterprint", forScreen);
-    document.getElementById("verdict").addEventListener("click", (event) => {
-      const button = event.target.closest("button.show");
-      if (button) show(button);
+    document.addEventListener("click", (event) => {
+      const button = event.target.closest("button.show, button.entry, .panel-tools button");
+      if (!button) return;
+      if (button.matches(".show")) show(button);
+      else if (button.matches(".entry")) toggle(button);
+      else use(button);
     });
-    document.getElementById("panels").addEventListener("click", (event) => {
-      const button = event.target.closest("button.entry");
-      if (button) toggle(button);
-    });
+    const smoothing = document.getElementById("smoothing"), axis = document.getElementById("x-axis");
+    if (smoothing) smoothing.addEventListener("input", () => { view.chosen.smoothing = Number(smoothing.value); redraw(); });
+    if (axis) axis.addEventListener("change", () => chooseAxis(axis.value));
     if (window.matchMedia("(max-width: 860px)").matches) {
       for (const part of document.querySelectorAll("details.fold")) part.open = false;
     }
@@ -234,7 +283,7 @@
     document.documentElement.dataset.drawn = "yes";
   }
 
-  /* A served page draws again with new data: steadyrun.draw(payload). Zoom and hidden lines stay as they are. */
+  /* A served page draws again with new data: steadyrun.draw(payload). Zoom and hidden lines stay. */
   window.steadyrun = { draw, zoom, reset, decode, window: () => state.window };
   start();
 })();

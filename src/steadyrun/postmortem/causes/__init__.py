@@ -1,4 +1,4 @@
-"""Job: the catalogue of causes, in the order in which they are usual.
+"""Job: the catalogue of causes, the most frequent first.
 May import: the rest of postmortem.
 Entry point: `CATALOGUE`, `weigh`.
 Output: hypotheses with what speaks for and against them.

@@ -1,4 +1,4 @@
-"""The form of a hypothesis: what is claimed, what speaks for it and against it, and what follows where it is proved."""
+"""A hypothesis: its claim, the evidence for and against it, and the consequences if it is proved."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from steadyrun.store.incident_files import part, text, to_step
 PROVES, FAVOURS, AGAINST, RULES_OUT, UNTESTED = "proves", "favours", "speaks against", "rules out", "does not test"
 PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"
 NOT_TESTED = "not tested"
-_NAMED = 3  # rows of a batch that are named
-_UPSIDE_DOWN = frozenset({"batch-elsewhere"})  # the batch is to blame where it does the same elsewhere, too
+_NAMED = 3  # rows of a batch to name
+_UPSIDE_DOWN = frozenset({"batch-elsewhere"})  # the batch is the cause if it also does the same elsewhere
 _WEIGHTS = {PROVES: 100.0, FAVOURS: 1.0, AGAINST: -1.0, RULES_OUT: -100.0, UNTESTED: 0.0}
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What one observation means for one hypothesis."""
+    """The meaning of one observation for one hypothesis."""
 
     observation: Observation
     bearing: str
@@ -36,21 +36,21 @@ class Sign:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What a cause is weighed on."""
+    """The evidence that causes are weighed on."""
 
     case: Case
     numbers: Numbers
     observations: Observations
 
     def sign(self, key: str, bearing: str, strength: float = 1.0) -> list[Sign]:
-        """One sign where the observation was made, none where it was not."""
+        """One sign if the observation exists, else none."""
         return [Sign(self.observations[key], bearing, strength)] if key in self.observations else []
 
     def value(self, key: str) -> float | None:
         return self.observations[key].value if key in self.observations else None
 
     def fault(self, code: str, *outcomes: str) -> list[Sign]:
-        """A fault of the walk that is about this incident proves what it says; a note of that name favours it."""
+        """A fault about this incident proves its cause; a note with the same outcome favours it."""
         asked = self.case.answer(code)
         if asked is None or asked.answer.outcome not in outcomes or not self.case.concerns(asked):
             return []
@@ -61,10 +61,10 @@ class Grounds:
         )
 
     def experiments(self, *groups: str, exhaustive: bool = True) -> list[Sign]:
-        """What the experiments say of these groups of factors.
+        """The signs of the experiments in these groups of factors.
 
-        They rule it out only where a change was tested, left the incident as it is, and no other of the group removed
-        it; a group that is not `exhaustive` is never ruled out. Where nothing of it was tested, that is said.
+        They rule a cause out only if a change was tested, the incident stayed, and no other change of the group removed
+        it; a group that is not `exhaustive` is never ruled out. If no change of it was tested, a sign says so.
         """
         record = self.case.proofs.experiments
         if record is None:
@@ -78,15 +78,15 @@ class Grounds:
         for key, row in known:
             if key in helped:
                 signs += self.sign(key, FAVOURS, 3.0)
-            elif row.factor in _UPSIDE_DOWN:  # harmless elsewhere: the batch alone is not enough, and may be needed
+            elif row.factor in _UPSIDE_DOWN:  # harmless elsewhere: the batch alone is not enough, but may be needed
                 signs += self.sign(key, AGAINST, 3.0)
-            elif not helped:  # otherwise one change that helps is enough
+            elif not helped:  # one change that helps is enough
                 signs += self.sign(key, RULES_OUT) if exhaustive else self.sign(key, AGAINST)
         return signs
 
 
 def examples(look: Grounds) -> str:
-    """The guilty rows of the batch with where they are from, as far as a replay named them; "" where it did not."""
+    """The rows of the batch that a replay named, with their source; "" if there are none."""
     rows = look.case.proofs.examples
     said = ", ".join(_example(row) for row in rows[:_NAMED])
     return said + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
@@ -99,17 +99,17 @@ def _example(row: Mapping[str, Any]) -> str:
 
 
 def raised_at(look: Grounds) -> str:
-    """The line of the program that raised."""
+    """The line of the program that raised the exception."""
     code = part(look.case.proofs.incident, "code")
-    return f"{code.get('file')}:{code.get('line')}" if code.get("file") else "the line of the traceback"
+    return f"{code.get('file')}:{code.get('line')}" if code.get("file") else "the last line of the traceback"
 
 
 @dataclass(frozen=True)
 class Cause:
     """One entry of the catalogue.
 
-    `weigh` gives what speaks for and against it; `sentence`, `remedies` and `lesson` are used where it is proved.
-    `mechanism` marks what happened on the way to the symptom and is a cause only where nothing lies behind it.
+    `weigh` returns the evidence for and against it; `sentence`, `remedies` and `lesson` are used if it is proved.
+    `mechanism` marks an intermediate step, which counts as a cause only if there is no other.
     """
 
     key: str
@@ -122,9 +122,9 @@ class Cause:
     lesson: Callable[[Grounds], str]
     applies: Callable[[Grounds], bool] = lambda _look: True
     mechanism: bool = False
-    prior: float = 0.0  # moves it among those of which little is known
+    prior: float = 0.0  # order among causes with little evidence
     named: Callable[[Grounds], tuple[str, str, int | None]] | None = (
-        None  # title, claim and panel, where a run gives them
+        None  # title, claim and panel, if they depend on the run
     )
 
     def words(self, look: Grounds) -> tuple[str, str, int | None]:
@@ -148,7 +148,7 @@ class Hypothesis:
     @property
     def standing(self) -> str:
         bearings = {sign.bearing for sign in self.signs}
-        if PROVES in bearings:  # where experiments and another proof disagree, section 4 says so
+        if PROVES in bearings:  # if experiments and another proof disagree, section 4 says so
             return PROVED
         if RULES_OUT in bearings:
             return RULED_OUT
@@ -161,7 +161,7 @@ class Hypothesis:
 
 
 def weigh(causes: Iterable[Cause], look: Grounds) -> tuple[Hypothesis, ...]:
-    """The hypotheses that arise, the likeliest first; of equals the order of the catalogue."""
+    """The applicable hypotheses, the most likely first; equals in the order of the catalogue."""
     hypotheses = [
         Hypothesis(cause, tuple(_once(cause.weigh(look))), *cause.words(look))
         for cause in causes
@@ -176,7 +176,7 @@ def _rank(hypothesis: Hypothesis) -> tuple[int, bool, float]:
 
 
 def _once(signs: list[Sign]) -> list[Sign]:
-    """Each observation once per hypothesis, with its heaviest meaning."""
+    """Each observation once per hypothesis, with its strongest meaning."""
     kept: dict[str, Sign] = {}
     for sign in signs:
         known = kept.get(sign.observation.key)

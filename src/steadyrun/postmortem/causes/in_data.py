@@ -1,4 +1,4 @@
-"""Causes in the data: a batch that is unlike the others, and a loader that repeats one."""
+"""Causes in the data: an unusual batch, and a loader that repeats a batch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip,
 from steadyrun.store.incident_files import text, to_number
 from steadyrun.text import shown
 
-_CLEARLY, _HARDLY = 5.0, 1.5  # times the mean before: of a gradient that stands out, and of one that does not
-_CROWDED = 3  # times in one batch beyond what is expected
-_AT_ONCE = 5  # steps after which a spike that hurt nothing is over
-_HARD = 1.5  # times the loss before: of a batch whose tokens are hard as a whole
+_CLEARLY, _HARDLY = 5.0, 1.5  # factors on the mean before: a gradient norm that is unusual, and one that is not
+_CROWDED = 3  # occurrences in one batch beyond the expected number
+_AT_ONCE = 5  # steps within which a harmless spike is over
+_HARD = 1.5  # factor on the loss before: a batch whose tokens are hard as a whole
 
 
 def _weigh_unusual(look: Grounds) -> list[Sign]:
@@ -30,7 +30,7 @@ def _weigh_unusual(look: Grounds) -> list[Sign]:
     if _not_finite(look):
         signs += look.sign("culprit", PROVES)
     count, times = look.value("unusual"), look.value("gradient")
-    if look.numbers.level is None:  # at the very beginning every batch is new
+    if look.numbers.level is None:  # at the start every batch is new
         return signs
     if count is not None and look.case.batch_is_of_the_beginning:
         signs += (
@@ -46,7 +46,7 @@ def _weigh_unusual(look: Grounds) -> list[Sign]:
 
 
 def _crowded(look: Grounds) -> bool:
-    """Whether a token comes clearly more often than expected, and not just once where it is rare."""
+    """Whether a token is clearly more frequent than expected, not just a rare token that occurs once."""
     excess = [
         (to_number(token.get("in_batch")) or 0.0) - (to_number(token.get("expected")) or 0.0)
         for token in look.case.proofs.unusual
@@ -55,7 +55,7 @@ def _crowded(look: Grounds) -> bool:
 
 
 def _weigh_losses(look: Grounds) -> list[Sign]:
-    """A spike that is over at once was in the batch, not in the weights; its tokens are hard."""
+    """A spike that is over immediately came from the batch, not from the weights; its tokens are hard."""
     signs: list[Sign] = []
     spike, level = look.case.moment.spike, look.numbers.level
     if spike is not None:
@@ -68,17 +68,17 @@ def _weigh_losses(look: Grounds) -> list[Sign]:
 
 
 def _not_finite(look: Grounds) -> bool:
-    """Whether the batch itself held a NaN or an infinity when it came."""
+    """Whether the batch itself contained a NaN or an infinity."""
     return text(look.case.proofs.culprit, "stage") == "data" and look.case.proofs.reproduced
 
 
 def _raised(look: Grounds) -> str:
-    """The exception with which the step ended; "" where it did not."""
+    """The exception that the step raised; "" if it did not."""
     return text(look.case.proofs.incident, "why") if look.case.moment.raised else ""
 
 
 def _rare(look: Grounds) -> str:
-    """The rare or crowded tokens of the batch with which trouble began; "" where it is not about tokens."""
+    """The unusual tokens of the batch that started the incident; "" if there are none."""
     tokens = look.case.proofs.unusual if look.case.batch_is_of_the_beginning else []
     finite = not _not_finite(look) and not _raised(look)
     return ", ".join(f"{text(token, 'text')!r} {token.get('in_batch')} times" for token in tokens[:3]) if finite else ""
@@ -96,20 +96,20 @@ def _batch(look: Grounds) -> str:
 
 
 def _entry(look: Grounds) -> str:
-    """The part of the batch that is not finite, by its name."""
+    """The name of the batch entry that is not finite."""
     return text(look.case.proofs.culprit, "module") if _not_finite(look) else ""
 
 
 def _unusual_sentence(look: Grounds) -> str:
     if _not_finite(look):
         named = f" in {_entry(look)!r}" if _entry(look) else ""
-        return f"The data are not finite: {_batch(look)} holds a NaN or an infinity{named}{_in_brackets(look)}."
+        return f"The data are not finite: {_batch(look)} contains a NaN or an infinity{named}{_in_brackets(look)}."
     if raised := _raised(look):
         return f"The data of {_batch(look)} make the step raise {raised.removesuffix('.')}{_in_brackets(look)}."
     times = look.numbers.gradient_times
     gradient = ""
     if times is not None and times >= _HARDLY:
-        gradient = f", with a gradient norm {shown(times)} times the mean before"
+        gradient = f", with a gradient norm {shown(times)} times its normal level"
     return f"The data of {_batch(look)} caused it{_in_brackets(look)}{gradient}."
 
 
@@ -119,18 +119,18 @@ def _unusual_remedies(look: Grounds) -> list[Remedy]:
     if _rare(look):
         return [_spread(look), *_clip(look)]
     which = examples(look) or f"the examples of {_batch(look)}"
-    said = f"Look at {which}: mend or leave out what is broken, and limit the range of what is merely far out."
+    said = f"Inspect {which}: repair or drop broken examples, and clamp extreme values."
     run, step = shlex.quote(str(look.case.run)), look.case.moment.step
     if raised := _raised(look):
-        return [Remedy(FIX, said, f"{raised_at(look)}: check what the batch holds before this line", raised)]
-    why = f"with other data in its place the step is harmless{_left(look)}"
+        return [Remedy(FIX, said, f"{raised_at(look)}: validate the batch before this line", raised)]
+    why = f"with other data the step is harmless{_left(look)}"
     return [Remedy(FIX, said, f"steadyrun replay {run} --step {step} --export DIR   # writes them", why), *_clip(look)]
 
 
 def _guard(look: Grounds) -> Remedy:
-    """Leave out the examples that are not finite where they are read."""
+    """Drop the non-finite examples when loading them."""
     which = f": {examples(look)}" if examples(look) else ""
-    said = f"Leave out what is not finite in {_batch(look)}{which}; or mend the data it is from."
+    said = f"Drop the non-finite examples of {_batch(look)}{which}, or repair their source."
     entry = _entry(look)
     part = f"each[{entry}]" if entry.isdigit() else f"each[{entry!r}]" if entry.isidentifier() else "each"
     change = f"examples = [each for each in examples if torch.isfinite({part}).all()]   # first line of collate_fn"
@@ -140,9 +140,9 @@ def _guard(look: Grounds) -> Remedy:
 def _spread(look: Grounds) -> Remedy:
     return Remedy(
         FIX,
-        f"Look at the examples of {_batch(look)} and spread what is rare over all batches (steadyrun.data).",
+        f"Inspect the examples of {_batch(look)}, and spread rare examples over all batches (steadyrun.data).",
         f"loader = DataLoader(dataset, batch_sampler=StratifiedBatchSampler(token_ids, {_sampler(look)}))",
-        f"the batch holds {_rare(look)}{_left(look)}",
+        f"the batch contains {_rare(look)}{_left(look)}",
     )
 
 
@@ -164,32 +164,32 @@ def _left(look: Grounds) -> str:
 def _unusual_lesson(look: Grounds) -> str:
     if _not_finite(look):
         part = f"{_entry(look)!r} of {_batch(look)}" if _entry(look) else _batch(look)
-        return f"{part} held a NaN or an infinity{_in_brackets(look)}; check torch.isfinite when examples are read."
+        return f"{part} contained a NaN or an infinity{_in_brackets(look)}; check torch.isfinite when loading examples."
     if raised := _raised(look):
-        return f"{_batch(look)}{_in_brackets(look)} made the step raise {raised}; check examples when they are read."
+        return f"{_batch(look)}{_in_brackets(look)} made the step raise {raised}; validate examples when loading them."
     times = look.numbers.gradient_times
     size = (
-        f" drove the gradient norm to {shown(times)} times its mean"
+        f" raised the gradient norm to {shown(times)} times its normal level"
         if times is not None and times >= _HARDLY
         else " made the loss jump"
     )
-    remedy = "spread rare tokens over all batches" if _rare(look) else "look for outliers when examples are read"
+    remedy = "spread rare tokens over all batches" if _rare(look) else "check for outliers when loading examples"
     return f"{_batch(look)}{_in_brackets(look)}{size}; {remedy}."
 
 
 def _unusual_words(look: Grounds) -> tuple[str, str, int | None]:
     if _not_finite(look):
-        return "A batch that is not finite", "the data held a NaN or an infinity before the step began", None
+        return "A non-finite batch", "the data contained a NaN or an infinity before the step began", None
     if look.case.moment.raised:
-        return "A batch that breaks the step", "one batch holds something that the program cannot take", None
+        return "A batch that breaks the step", "one batch contains something that the program cannot handle", None
     title = "A rare token or an unusual batch" if look.case.has_tokens else "An unusual batch"
-    return title, "one batch is unlike the others: its loss is high, and its gradient drives the update", 3
+    return title, "one batch differs from the others: its loss is high, and its gradient dominates the update", 3
 
 
 UNUSUAL_BATCH = Cause(
     "unusual-batch",
     "An unusual batch",
-    "one batch is unlike the others",
+    "one batch differs from the others",
     3,
     _weigh_unusual,
     _unusual_sentence,
@@ -218,7 +218,7 @@ def _repeated_remedies(look: Grounds) -> list[Remedy]:
     return [
         Remedy(
             FIX,
-            fix or "Make the loader give each batch once.",
+            fix or "Make the loader yield each batch once.",
             "sampler.set_epoch(epoch); one iterator per epoch, no shared buffers",
             _from_walk(look),
         )
@@ -228,12 +228,10 @@ def _repeated_remedies(look: Grounds) -> list[Remedy]:
 REPEATED_BATCH = Cause(
     "repeated-batch",
     "The data loader repeats a batch",
-    "the same batch comes again and again, and the model runs after it",
+    "the same batch repeats, and the model overfits to it",
     1,
     _weigh_repeated,
     lambda look: f"The data loader repeated batches: {_from_walk(look)}",
     _repeated_remedies,
-    lambda _look: (
-        "A loader that repeats one batch looks like learning, until the next batch comes; compare batch hashes."
-    ),
+    lambda _look: "A loader that repeats one batch looks like learning until the next batch; compare batch hashes.",
 )

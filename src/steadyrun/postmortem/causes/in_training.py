@@ -1,4 +1,4 @@
-"""Causes in how the run is trained: the learning rate, the optimizer's state, the number format, chance."""
+"""Causes in the training: the learning rate, the optimizer's state, the dtype, nondeterminism."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from steadyrun.questions.form import FAULT
 from steadyrun.store.incident_files import part, text
 from steadyrun.text import shown
 
-_JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
-_LARGE = 5.0  # times its mean before: of an update that stands out
+_JUMP = 0.2  # fraction of the peak from which D2.3 calls it a jump
+_LARGE = 5.0  # factor on its mean before: an unusual update
 _MORE = 50  # steps of warmup
 _SCHEDULE = ("C2.1", "C2.2", "D4.2")
 _TRIED = ("C7.2", "rate-too-high")
@@ -22,12 +22,12 @@ _OVERFLOWED = frozenset({"overflow", "constant"})
 
 def _weigh_rate(look: Grounds) -> list[Sign]:
     signs = look.experiments("learning-rate") + look.fault("D2.3", "lr-jump", "lr-jump-undeclared")
-    for code in _SCHEDULE:  # such a fault has a hypothesis of its own, which it proves
+    for code in _SCHEDULE:  # such a fault proves a hypothesis of its own
         if any(asked.question.code == code for asked in look.case.faults):
             signs += look.sign(f"walk:{code}", FAVOURS, 2.0)
     trial = look.case.trial
     if trial is not None and trial.found_fault and (trial.code, trial.outcome) == _TRIED:
-        signs += look.sign(TRIAL, FAVOURS, 3.0)  # it has a hypothesis of its own, which it proves
+        signs += look.sign(TRIAL, FAVOURS, 3.0)  # it proves a hypothesis of its own
     share = look.value("rate")
     if share is not None:
         signs += look.sign("rate", FAVOURS, 3.0) if share > _JUMP else look.sign("rate", AGAINST, 2.0)
@@ -38,7 +38,7 @@ def _weigh_rate(look: Grounds) -> list[Sign]:
 
 
 def _rate_fault(look: Grounds) -> str:
-    """What the walk says of the learning rate at the spike, where it calls it a fault."""
+    """The message of a fault about the learning rate at the spike."""
     asked = look.case.answer("D2.3")
     jumped = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "lr-jump"
     return asked.answer.message if asked is not None and jumped and look.case.concerns(asked) else ""
@@ -49,7 +49,11 @@ def _rate_sentence(look: Grounds) -> str:
     if not fault:
         used = "" if look.numbers.rate is None else f" ({shown(look.numbers.rate)})"
         return f"The learning rate{used} was too high."
-    meant = "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
+    meant = (
+        ""
+        if rise is None or rise.declared is None
+        else f" The declared schedule has {shown(rise.declared)} at that step."
+    )
     return f"{fault[:1].upper()}{fault[1:]}{meant}"
 
 
@@ -62,7 +66,7 @@ def _rate_remedies(look: Grounds) -> list[Remedy]:
         return [
             Remedy(
                 FIX,
-                "Follow the schedule: look at what the scheduler returns at that step.",
+                "Follow the schedule: check what the scheduler returns at that step.",
                 change,
                 f"{shown(meant)} is {origin}",
             )
@@ -71,11 +75,16 @@ def _rate_remedies(look: Grounds) -> list[Remedy]:
     removed = [] if record is None else record.removed("learning-rate")
     if removed and removed[0].factor == "warmup":
         return [
-            Remedy(FIX, "Make the warmup longer.", f"warmup_steps: {_longer(look)}", f"{removed[0].words} removes it")
+            Remedy(
+                FIX,
+                "Lengthen the warmup.",
+                f"warmup_steps: {_longer(look)}",
+                f"{removed[0].words} removes the incident",
+            )
         ]
     by = 10.0 if removed and removed[0].factor == "lr/10" else 3.0
-    lower = smaller_rate(look.case, look.numbers, "Lower the peak, or make the warmup longer.", by)
-    return [replace(lower, purpose=FIX, why=f"{removed[0].words} removes it") if removed else lower]
+    lower = smaller_rate(look.case, look.numbers, "Lower the peak, or lengthen the warmup.", by)
+    return [replace(lower, purpose=FIX, why=f"{removed[0].words} removes the incident") if removed else lower]
 
 
 def _longer(look: Grounds) -> str:
@@ -86,20 +95,22 @@ def _longer(look: Grounds) -> str:
 def _rate_lesson(look: Grounds) -> str:
     rise, peak, level = look.numbers.rise, look.numbers.peak, look.numbers.level
     if rise is None or rise.share <= _JUMP:
-        did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "made a spike"
+        did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "caused a spike"
         used = "" if look.numbers.rate is None else f" of {shown(look.numbers.rate)}"
         return f"A learning rate{used} {did}; lower it, or warm up longer (`{_rate_remedies(look)[0].change}`)."
     cost = (
-        f"took the loss from {shown(level)} to {shown(peak[1])}" if peak and level is not None else "undid many others"
+        f"raised the loss from {shown(level)} to {shown(peak[1])}"
+        if peak and level is not None
+        else "undid many others"
     )
     jump = f"One step whose learning rate jumped from {shown(rise.before)} to {shown(rise.after)}"
-    return f"{jump} {cost}; compare the rate as used with the declared curve."
+    return f"{jump} {cost}; compare the recorded rate with the declared schedule."
 
 
 LEARNING_RATE = Cause(
     "learning-rate",
     "The learning rate: a jump, or too high",
-    "one update was too large because the rate was",
+    "one update was too large because the learning rate was",
     2,
     _weigh_rate,
     _rate_sentence,
@@ -118,7 +129,7 @@ def _weigh_state(look: Grounds) -> list[Sign]:
 
 
 def _state_message(look: Grounds) -> str:
-    """What the walk says of the optimizer's state, where it calls it a fault."""
+    """The message of a fault about the optimizer's state."""
     asked = look.case.answer("D2.3")
     reset = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "optimizer-reset"
     return asked.answer.message if asked is not None and reset and look.case.concerns(asked) else ""
@@ -126,13 +137,13 @@ def _state_message(look: Grounds) -> str:
 
 def _state_sentence(look: Grounds) -> str:
     said = _state_message(look)
-    return f"The optimizer's state was not what it should have been{f': {said}' if said else '.'}"
+    return f"The optimizer's state was wrong{f': {said}' if said else '.'}"
 
 
 STATE = Cause(
     "optimizer-state",
     "The optimizer's state: reset, or corrupted",
-    "the moments were lost or wrong, so updates were not scaled as before",
+    "the moments were lost or wrong, so the updates had the wrong scale",
     1,
     _weigh_state,
     _state_sentence,
@@ -145,8 +156,8 @@ STATE = Cause(
         )
     ],
     lambda _look: (
-        "A resume that loads weights and schedule but not the optimizer's moments trains with uncalibrated steps; "
-        "load all of it."
+        "A resume without the optimizer's moments makes updates of the wrong scale; load the weights, the schedule "
+        "and the optimizer's state."
     ),
 )
 
@@ -154,7 +165,7 @@ STATE = Cause(
 def _weigh_precision(look: Grounds) -> list[Sign]:
     signs = look.experiments("precision") + look.fault("D2.3", "fp16-overflow")
     signs += look.fault("D3.1", "overflow") + look.fault("D3.2", "constant")
-    signs += look.sign("walk:D3.2", FAVOURS, 2.0)  # collapsed, or skipping: it overflows, and why is open
+    signs += look.sign("walk:D3.2", FAVOURS, 2.0)  # collapsed, or skipping: it overflows for an unknown reason
     outcome = text(part(look.case.proofs.replay, "precision"), "outcome")
     if outcome in {"overflow", "structural"} and look.case.proofs.reproduced:
         signs += look.sign("precision", PROVES if outcome == "overflow" else RULES_OUT)
@@ -170,11 +181,11 @@ def _precision_sentence(look: Grounds) -> str:
         a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED
     ]
     said = culprit or next(iter(overflows), "")
-    return f"A number went past what {look.numbers.dtype or 'the format'} can hold{f': {said}' if said else '.'}"
+    return f"A value exceeded the range of {look.numbers.dtype or 'its dtype'}{f': {said}' if said else '.'}"
 
 
 def _precision_remedies(look: Grounds) -> list[Remedy]:
-    said = "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react."
+    said = "Compute in bf16, which has the range of fp32, or keep fp16 with a dynamic loss scale."
     scale = "or: scaler = torch.amp.GradScaler(), and scaler.update() after every step"
     change = f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # {scale}"
     proving = [sign.observation.text for sign in _weigh_precision(look) if sign.bearing == PROVES]
@@ -183,13 +194,13 @@ def _precision_remedies(look: Grounds) -> list[Remedy]:
 
 PRECISION = Cause(
     "precision",
-    "Precision: overflow of a narrow number format",
-    "a number went past what the format can hold (65504 in fp16)",
+    "Precision: overflow of a narrow dtype",
+    "a value exceeded the range of the dtype (65504 in fp16)",
     3,
     _weigh_precision,
     _precision_sentence,
     _precision_remedies,
-    lambda _look: "Half precision overflowed; use bf16, or a loss scale that reacts to overflow.",
+    lambda _look: "Half precision overflowed; use bf16, or a dynamic loss scale.",
 )
 
 
@@ -210,18 +221,18 @@ def _weigh_chance(look: Grounds) -> list[Sign]:
 CHANCE = Cause(
     "nondeterminism",
     "Nondeterminism or hardware",
-    "the program does not do the same twice, or a device made a mistake",
+    "the program is not deterministic, or a device computed a wrong value",
     None,
     _weigh_chance,
-    lambda _look: "The program does not do the same twice.",
+    lambda _look: "The program is not deterministic.",
     lambda _look: [
         Remedy(
             FIX,
-            "Make the program repeatable first.",
+            "Make the program deterministic first.",
             "torch.use_deterministic_algorithms(True)",
-            "a cause that does not come back cannot be tested",
+            "a cause that does not recur cannot be tested",
         )
     ],
-    lambda _look: "What cannot be repeated cannot be debugged: fix seeds, threads and deterministic kernels first.",
+    lambda _look: "A run that cannot be repeated is hard to debug; fix seeds, threads and deterministic kernels first.",
     prior=-4.0,
 )

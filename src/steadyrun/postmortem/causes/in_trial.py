@@ -1,4 +1,4 @@
-"""The cause that a trial names: short twins of the program, one of which trains well."""
+"""The cause that a trial names: short twins of the program, of which one trains well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyrun.store.trial_record import TrialRecord
 
 
 def _trial(look: Grounds) -> TrialRecord | None:
-    """A trial that found a fault which the walk does not name as the cause itself."""
+    """Whether a trial found a fault that check does not already name as the cause."""
     trial = look.case.trial
     if trial is None or not trial.found_fault:
         return None
@@ -23,7 +23,7 @@ def _trial(look: Grounds) -> TrialRecord | None:
 
 
 def _known(trial: TrialRecord) -> tuple[Question | None, Outcome | None]:
-    """The question and the outcome that a verdict names, as far as there are such."""
+    """The question and the outcome that a verdict names, if they exist."""
     code, name = outcome_of(trial.code, trial.outcome)
     try:
         question = question_named(code)
@@ -33,7 +33,7 @@ def _known(trial: TrialRecord) -> tuple[Question | None, Outcome | None]:
 
 
 def _change(trial: TrialRecord) -> str:
-    """The change that decided, in words."""
+    """The deciding change, in words."""
     return next((row.words for row in trial.rows if row.factor == trial.factor), "")
 
 
@@ -43,10 +43,10 @@ def _weigh(look: Grounds) -> list[Sign]:
 
 def _words(look: Grounds) -> tuple[str, str, int | None]:
     trial = look.case.trial
-    assert trial is not None  # it applies only if there is one
+    assert trial is not None  # applies only if there is a trial
     question, outcome = _known(trial)
     title = "The trial names a cause" if question is None else f"{question.code}: {question.name}"
-    claim = outcome.meaning if outcome is not None else trial.message.removesuffix(".") or "a twin does better"
+    claim = outcome.meaning if outcome is not None else trial.message.removesuffix(".") or "a twin trains better"
     return title, claim, None if question is None else question.panel
 
 
@@ -62,7 +62,7 @@ def _remedies(look: Grounds) -> list[Remedy]:
     trial = look.case.trial
     assert trial is not None
     question, outcome = _known(trial)
-    fix = trial.fix or (outcome.fix if outcome is not None else "") or "Make the change that decided."
+    fix = trial.fix or (outcome.fix if outcome is not None else "") or "Make the change that decided the trial."
     change = _change(trial) or "as in the trial"
     if question is not None and outcome is not None:
         change = change_named(question.code, outcome.name, look.case.signals)

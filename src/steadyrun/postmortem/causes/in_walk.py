@@ -1,4 +1,4 @@
-"""Causes that the walk names itself, and exceptions: whatever the catalogue has no entry of its own for."""
+"""Causes that check names itself, and exceptions: everything without an entry of its own in the catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steadyrun.store.incident_files import text
 from steadyrun.store.trial_record import CLEAR, IMPROVEMENT
 from steadyrun.trees.walker import Asked
 
-# The change that a fault of the walk asks for, as a line of code or configuration.
+# The change that fixes a fault, as a line of code or config.
 
 
 _ONCE = "scheduler.step()   # once after every optimizer.step(), nowhere else"
@@ -23,7 +23,7 @@ _DECLARED = (
 
 _CHANGES = {
     "C1.1 already-trained": 'config: init: "random" -> "pretrained"   # or do not load the checkpoint',
-    "C1.1 counts-too-little": "loss = losses[mask].mean()   # over all targets that count, not over the whole batch",
+    "C1.1 counts-too-little": "loss = losses[mask].mean()   # over the unmasked targets, not over the whole batch",
     "C1.1 weights": "nn.init.normal_(weight, mean=0.0, std=0.02); nn.init.zeros_(bias)",
     "C1.2 wrong-sign": "(-loss).backward() -> loss.backward()",
     "C1.2 wrong-reduction": 'reduction="sum" -> reduction="mean"',
@@ -56,7 +56,7 @@ _CHANGES = {
     "C6.2 rebuilt": "optimizer = AdamW(…)   # once, before the loop",
     "C6.2 empty": "optimizer = AdamW(…)   # or check that its state is not cleared",
     "C6.2 no-memory": "betas=(0.9, 0.999)",
-    "C6.2 no-bias-correction": "optimizer = torch.optim.AdamW(…)   # whose moments are corrected for their start",
+    "C6.2 no-bias-correction": "optimizer = torch.optim.AdamW(…)   # with bias correction of its moments",
     "C6.3 not-divided": "(loss / {accumulation}).backward()",
     "C7.1 rate-too-low": "lr: ten times as large",
     "C7.1 starved": "gate.bias: 0   # and a load-balancing loss for a mixture of experts",
@@ -72,7 +72,7 @@ _CHANGES = {
     "C5.1 perhaps-too-narrow": "nn.init.kaiming_normal_(weight)",
     "C5.1 perhaps-bias": "nn.init.zeros_(bias)",
     "C5.1 alike": "nn.init.kaiming_normal_(weight)",
-    "D2.1 jump": "steadyrun.record(…) every step, to see what came before the jump",
+    "D2.1 jump": "steadyrun.record(…) every step, to see what precedes the jump",
     "C6.3 divided-twice": "(loss / {accumulation}).backward()   # divided once",
     "C6.3 only-last": "optimizer.zero_grad()   # once per optimizer step, not per micro-batch",
     "D4.2 schedule": _DECLARED,
@@ -103,7 +103,7 @@ _CHANGES = {
     "A3.1 one-sided": "pos_weight = negatives / positives",
     "A3.1 rewards-errors": "loss = main + weight * term   # not minus",
     "A3.2 broadcast": "loss(predictions.squeeze(-1), targets)",
-    "A3.3 shifted-twice": "labels = input_ids   # where the model shifts them itself",
+    "A3.3 shifted-twice": "labels = input_ids   # if the model shifts them itself",
     "A3.3 not-shifted": "cross_entropy(logits[:, :-1], ids[:, 1:])",
     "A3.3 copies": "cross_entropy(logits[:, :-1], ids[:, 1:])   # of a language model",
     "A3.4 supervised": "labels[labels == pad_id] = -100",
@@ -118,7 +118,7 @@ _CHANGES = {
     "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
     "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
     "A4.3 cut-off": "hidden.detach() -> hidden",
-    "A4.3 table-unused": "x = words(ids) + places(positions)",
+    "A4.3 table-unused": "x = tokens(ids) + positions(indices)",
     "A4.3 nothing-reached": "loss.backward()   # of the loss itself, not of torch.tensor(loss.item())",
     "A4.4 nothing-trainable": "parameter.requires_grad_(True)   # for what is to learn",
     "A4.4 frozen-at-random": "parameter.requires_grad_(True)   # for what is to learn",
@@ -138,32 +138,32 @@ _CHANGES = {
     "A5.7 reassigned": "order = torch.randperm(n); inputs, labels = inputs[order], labels[order]",
     "A5.7 repeated-unrelated": "inputs, labels = batch   # in every step",
     "A5.7 reassigned-unrelated": "order = torch.randperm(n); inputs, labels = inputs[order], labels[order]",
-    "A5.8 not-scaled": "inputs = (inputs - mean) / deviation   # of the training data",
-    "A5.9 same-twice": "first, second = augment(x), augment(x)   # drawn anew",
+    "A5.8 not-scaled": "inputs = (inputs - mean) / std   # of the training data",
+    "A5.9 same-twice": "first, second = augment(x), augment(x)   # two independent draws",
     "A5.9 constant": "negative examples beside the positive ones",
     "A6.1 lost": 'scaler.load_state_dict(checkpoint["scaler"])',
     "A6.2 back-at-start": 'model.load_state_dict(checkpoint["model"])',
     "A6.2 set-back": 'model.load_state_dict(checkpoint["model"])   # with buffers; optimizer and scheduler beside it',
-    "A7.1 before-first-step": "the line that the traceback ends with",
+    "A7.1 before-first-step": "the last line of the traceback",
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
-    "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for what does not count",
-    "P3.5 inputs-ignored": "forward(): use x, not what overwrites it",
+    "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for ignored targets",
+    "P3.5 inputs-ignored": "forward(): use x, do not overwrite it",
     "S1.4 by-heart-alone": "permute inputs and labels together",
     "S4.3 collapsed": "negative pairs, or a smaller weight of the regulariser",
     "S1.4 unrelated": "permute inputs and labels together",
     "S1.1 sees-target": "scaled_dot_product_attention(q, k, v, is_causal=True)",
     "S1.1 sees-the-answer": "scaled_dot_product_attention(q, k, v, is_causal=True)",
-    "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
+    "S4.2 dead": "check the block's residual path, and the factor on its output",
     "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
     "V1.1 won": "lr of the discriminator: a third of it   # or one step of it for several of the generator",
     "V1.1 fooled": "discriminator loss: real against 1, fake.detach() against 0   # with an optimizer of its own",
-    "V1.1 runaway": "loss = loss + bound(output)   # a loss without a lower bound falls for ever",
+    "V1.1 runaway": "loss = loss + bound(output)   # a loss without a lower bound falls forever",
     "V1.1 standstill": "print(discriminator(real).mean(), discriminator(fake).mean())   # before and after one step",
     "V1.8 no-signal": "print(answer, reward(answer))   # of a few answers, before training",
     "V1.8 none": "print(answer, reward(answer))   # of a few answers, before training",
     "V1.8 constant": "print(Counter(predictions))   # and evaluate the weights that are trained",
-    "V1.8 at-chance": "labels[index] of inputs[index]   # for every example, after shuffling as well",
-    "V1.3 not-measured": "compute the validation loss anew in every evaluation   # of the current weights",
+    "V1.8 at-chance": "labels[index] belongs to inputs[index]   # for every example, also after shuffling",
+    "V1.3 not-measured": "recompute the validation loss in every evaluation   # with the current weights",
     "V1.2 term-left-behind": "loss = main + weight * term   # with a larger weight",
     "V1.6 few-of-many": "for batch in loader: …   # all of it, not a list of the first batches",
     "V1.6 by-heart": "the whole data set, not a part of it",
@@ -175,7 +175,7 @@ _CHANGES = {
 
 
 def change_for(asked: Asked, run: Signals) -> str:
-    """The change for a fault, with the numbers that the run declares; the question's page where there is none."""
+    """The change for a fault, with the numbers that the run declares; the question's page if there is none."""
     return change_named(asked.question.code, asked.answer.outcome, run)
 
 
@@ -186,7 +186,7 @@ def change_named(code: str, outcome: str, run: Signals) -> str:
 
 
 class _Declared(dict[str, str]):
-    """What a run declares, by name."""
+    """The declared config, by name."""
 
     def __init__(self, run: Signals) -> None:
         super().__init__()
@@ -197,13 +197,13 @@ class _Declared(dict[str, str]):
         return str(value) if isinstance(value, int | float | str) else f"as declared in {name}"
 
 
-# Faults that say what is wrong and not why: certain, and still no cause.
+# Faults that say what is wrong but not why: certain, but not a cause.
 _SYMPTOMS = frozenset({"C4.1", "D1.1", "D1.3", "D2.4", "D4.3", "D4.4"})
 _SYMPTOM_OUTCOMES = frozenset(
     {("C1.2", "nothing"), ("C3.1", "always-clipping"), ("C3.1", "dead"), ("D3.2", "collapsed"), ("D3.2", "skipping")}
 )
 _OWN_ENTRY = frozenset({"A5.5", "D2.3", "D3.1", "D3.2"})  # weighed by name elsewhere in the catalogue
-# What the walk calls a fault and experiments or a replay call by the name of the group: the fault is the sharper word.
+# Faults that name more precisely what experiments or a replay call by a group's name.
 _SHARPER = {
     "unusual-batch": ("A5.4", "A5.5", "A7.1", "A3.7"),
     "exception": ("A7.1",),
@@ -215,7 +215,7 @@ _SHARPER = {
 
 
 def is_symptom(asked: Asked) -> bool:
-    """Whether a fault says what is wrong and leaves open why."""
+    """Whether a fault says what is wrong but not why."""
     code = asked.question.code
     outcome = next((one for one in asked.question.outcomes if one.name == asked.answer.outcome), None)
     of_itself = outcome is not None and outcome.symptom and outcome.answer == SUSPECT
@@ -223,14 +223,14 @@ def is_symptom(asked: Asked) -> bool:
 
 
 def _has_entry(asked: Asked) -> bool:
-    """Whether another entry of the catalogue weighs it: by name, or as what the replay of the incident found."""
+    """Whether another entry of the catalogue weighs it, by name or as a finding of the incident's replay."""
     return asked.question.code in _OWN_ENTRY or asked.question.code.startswith(REPLAYED)
 
 
 def named_fault(look: Grounds) -> Asked | None:
-    """The first fault of the walk that no other entry of the catalogue is about; one about this incident first.
+    """The first fault without another entry in the catalogue, one about this incident first.
 
-    Without a fault it is the first suspect.
+    Without a fault, the first suspect.
     """
     causes = [asked for asked in look.case.findings if not _has_entry(asked) and not is_symptom(asked)]
     others = [asked for asked in causes if asked.answer.kind == FAULT] or causes
@@ -240,7 +240,7 @@ def named_fault(look: Grounds) -> Asked | None:
 
 
 def says_the_same(look: Grounds, cause: str) -> bool:
-    """Whether the fault that the walk names is what a cause of the catalogue means, in sharper words."""
+    """Whether the named fault is a more precise form of a cause of the catalogue."""
     asked = named_fault(look)
     return asked is not None and asked.question.code in _SHARPER.get(cause, ())
 
@@ -256,7 +256,7 @@ def _weigh_fault(look: Grounds) -> list[Sign]:
 
 
 def _tried(look: Grounds, asked: Asked) -> list[Sign]:
-    """A trial proves the cause that it names, and rules out a suspect that it tried and did not find."""
+    """A trial proves the cause that it names, and rules out a suspect that it tested and did not find."""
     trial = look.case.trial
     if trial is None:
         return []
@@ -295,15 +295,15 @@ def _fault_lesson(look: Grounds) -> str:
 
 def _fault_words(look: Grounds) -> tuple[str, str, int | None]:
     asked = named_fault(look)
-    assert asked is not None  # it applies only where there is one
+    assert asked is not None  # applies only if there is one
     name = phrases.one_line(asked.question.name)
     return f"{asked.question.code}: {name}", phrases.meaning(asked), asked.panel
 
 
 NAMED_FAULT = Cause(
     "walk-fault",
-    "A fault that the walk names",
-    "the run has a fault of its own, found by the decision tree",
+    "A fault that check found",
+    "`steadyrun check` found a fault in the run",
     None,
     _weigh_fault,
     _fault_sentence,
@@ -325,11 +325,11 @@ def _why(look: Grounds) -> str:
 EXCEPTION = Cause(
     "exception",
     "The program raised an exception",
-    "a step of the program fails, whatever the numbers were",
+    "a step of the program fails, whatever the values are",
     None,
     _weigh_raised,
-    lambda look: f"The step raises an exception each time it is executed: {look.observations['raised'].text}",
-    lambda look: [Remedy(FIX, "Mend what raises.", raised_at(look), text(look.case.proofs.incident, "why"))],
-    lambda look: f"{_why(look)} at {raised_at(look)} ended the run; a test of one step on every batch catches it.",
+    lambda look: f"The step raises an exception every time it runs: {look.observations['raised'].text}",
+    lambda look: [Remedy(FIX, "Fix the line that raises.", raised_at(look), text(look.case.proofs.incident, "why"))],
+    lambda look: f"{_why(look)} at {raised_at(look)} ended the run; running one step on every batch would catch it.",
     applies=lambda look: look.case.moment.raised or "raised" in look.observations,
 )

@@ -1,1 +1,1 @@
-"""The questions A…: what was seen happening in the loop and proves a cause. They are asked behind a fault as well."""
+"""The questions A…: audits of the training loop, which prove a cause. They are also asked after a fault."""

@@ -7,7 +7,7 @@ import numpy as np
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.intent import in_a_row, sampled
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -17,33 +17,30 @@ def find(run: Signals, limit: Limits) -> Finding:
     first = in_a_row(bad, limit["steps"])
     if first is not None:
         measured["norm"] = float(left.values[first])
-        return Finding(
-            "not-cleared",
-            f"in {np.sum(bad)} of {len(left)} sampled steps every backward pass began with gradients that an earlier "
-            "step "
-            f"had used (norm {shown(left.values[first])} at step {left.step_at(first)}): they add up, never cleared.",
-            measured,
-            left.step_at(first),
+        message = (
+            f"In {np.sum(bad)} of {len(left)} sampled steps, backward started with gradients left from earlier steps "
+            f"(norm {shown(left.values[first])} at step {left.step_at(first)})."
         )
-    return Finding("pass", f"gradients were empty when backward began, in {len(left)} sampled steps.", measured)
+        return Finding("not-cleared", message, measured, left.step_at(first))
+    return Finding("pass", f"Gradients were empty before backward in {counted(len(left), 'sampled step')}.", measured)
 
 
 QUESTION = Question(
     code="A1.1",
     name="gradients start empty",
-    asks="Are gradients empty when the first backward pass after an optimizer's step begins?",
-    why="backward() adds to what is there. Without zero_grad every update is the sum of all gradients so far: the norm "
-    "drifts upwards, and at a low learning rate nothing else shows.",
+    asks="Are gradients empty when the first backward pass after an optimizer step begins?",
+    why="backward() adds to existing gradients. Without zero_grad() every update is the sum of all gradients so far: "
+    "the norm drifts upward, and at a low learning rate nothing else shows.",
     needs=("grad_norm_left",),
     panel=3,
     thresholds=(
         Threshold(
             name="steps",
             value=3,
-            unit="sampled steps",
+            unit="consecutive sampled steps",
             meaning="how many must show it",
             seed="",
-            decision="in a row; three are no accident",
+            decision="three in a row are not an accident",
         ),
     ),
     outcomes=(

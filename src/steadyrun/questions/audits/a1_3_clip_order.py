@@ -1,4 +1,4 @@
-"""A1.3: are gradients clipped where it matters?"""
+"""A1.3: are gradients clipped at the right point of the step?"""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ def find(run: Signals, _limit: Limits) -> Finding:
     clipped = run.maybe("clipped")
     in_time = clipped is not None and float(clipped.values.max()) > 0
     if scaled:
-        message = f"clip_grad_norm_{_to(run)} came before scaler.unscale_: it compared gradients times the loss scale."
+        message = f"clip_grad_norm_{_to(run)} ran before scaler.unscale_, on gradients multiplied by the loss scale."
         return Finding("before-unscale", message, step=scaled[0].step)
     if late and in_time:
-        return Finding("also-late", "gradients were clipped before some steps, and after others.", step=late[0].step)
+        message = "Gradients were clipped before the optimizer's step in some steps, and after it in others."
+        return Finding("also-late", message, step=late[0].step)
     if late:
-        message = (
-            f"clip_grad_norm_{_to(run)} came after the optimizer's step, first at step {late[0].step}, never before."
-        )
+        message = f"clip_grad_norm_{_to(run)} always ran after the optimizer's step, first at step {late[0].step}."
         return Finding("after-step", message, step=late[0].step)
     if not run.has("clip_threshold"):
-        raise NotApplicable("nothing was clipped")
-    return Finding("pass", "gradients were clipped between backward and the optimizer's step, unscaled.")
+        raise NotApplicable("no gradients were clipped")
+    return Finding("pass", "Gradients were clipped unscaled, between backward and the optimizer's step.")
 
 
 def _to(run: Signals) -> str:
@@ -33,33 +32,33 @@ def _to(run: Signals) -> str:
 
 QUESTION = Question(
     code="A1.3",
-    name="clipping in its place",
+    name="clipping order",
     asks="Is clip_grad_norm_ called after unscale_ and before the optimizer's step?",
-    why="After the step it changes nothing but gradients that are thrown away. Before unscale_ it compares gradients "
-    "that are larger by the loss scale: every step is clipped to almost nothing.",
+    why="After the step, clipping changes only gradients that are thrown away. Before unscale_ the gradients are "
+    "still multiplied by the loss scale, so every step is clipped to almost nothing.",
     needs=("clip_threshold",),
     panel=3,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="clipping is where it belongs"),
+        Outcome(name="pass", answer=PASS, meaning="gradients are clipped at the right point of the step"),
         Outcome(
             name="after-step",
             answer=FAULT,
-            meaning="clipping has no effect: it comes after the step",
+            meaning="clipping has no effect because it comes after the step",
             fix="Call clip_grad_norm_ after backward() and before optimizer.step().",
             explains=("C3", "D2", "D4", "S3"),
         ),
         Outcome(
             name="before-unscale",
             answer=FAULT,
-            meaning="clipping compares scaled gradients",
+            meaning="clipping is applied to gradients that are still scaled",
             fix="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
             explains=("C3", "C4", "S3", "D3.2"),
         ),
         Outcome(
             name="also-late",
             answer=NOTE,
-            meaning="some clipping comes after the step",
+            meaning="some gradients are clipped after the step, without effect",
             fix="Call clip_grad_norm_ before optimizer.step().",
         ),
     ),

@@ -1,4 +1,4 @@
-"""A2.3: has batch normalisation enough examples?"""
+"""A2.3: does batch normalisation get enough examples?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.signals.intent import in_a_row
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -27,28 +27,27 @@ def find(run: Signals, limit: Limits) -> Finding:
     parts = float(np.median(backwards.values)) if backwards is not None else 1.0
     size = float(np.median(examples.values)) / max(1.0, parts)
     measured = {"examples": size, "layers": float(normed)}
-    facts = f"{normed} layers of batch normalisation get {size:g} examples at a time"
+    number = counted(int(size), "example") if size == int(size) else f"{shown(size)} examples"
+    facts = f"Batch normalisation ({counted(normed, 'layer')}) gets {number} per forward pass"
     if size > limit["examples"]:
         return Finding("pass", f"{facts}.", measured)
     values = run.maybe("batchnorm_values")
     first = None if values is None else in_a_row(values.values <= limit["values"], limit["samples"])
     if values is not None and first is not None:
         measured["values"] = float(values.values[first])
-        message = f"{facts}, one of them {measured['values']:g} values per channel: nothing but their order is left"
+        message = f"{facts}; one layer gets {measured['values']:g} values per channel (limit {limit['values']:g})"
         return Finding("degenerate", f"{message}.", measured, values.step_at(first))
     gap = _gap(run, limit.count("recent"))
     if gap is not None:
         measured["gap"] = gap
         if gap > limit["gap"]:
-            message = (
-                f"{facts}, and validation, which uses running statistics, is {shown(gap)} times the training loss."
-            )
+            message = f"{facts}. The validation loss is {shown(gap)} times the training loss (limit {limit['gap']:g})."
             return Finding("unlike-in-evaluation", message, measured)
     return Finding("few", f"{facts}.", measured)
 
 
 def _gap(run: Signals, recent: int) -> float | None:
-    """The middle of the last validations against the training loss of that time."""
+    """The median ratio of the last validation losses to the training losses at the same steps."""
     val, loss = run.maybe("val_loss"), run.maybe("loss")
     if val is None or loss is None or len(val) < 2:
         return None
@@ -60,10 +59,9 @@ def _gap(run: Signals, recent: int) -> float | None:
 QUESTION = Question(
     code="A2.3",
     name="examples for batch normalisation",
-    asks="Does batch normalisation see enough examples for its statistics?",
-    why="With one or two examples the statistics of a batch are noise: in evaluation the running statistics are "
-    "others, "
-    "and the model is a different one.",
+    asks="Does batch normalisation get enough examples for its statistics?",
+    why="With one or two examples, batch statistics are noise. Evaluation uses the running statistics instead, so it "
+    "evaluates a different model.",
     needs=("batch",),
     panel=1,
     thresholds=(
@@ -71,33 +69,33 @@ QUESTION = Question(
             name="examples",
             value=2,
             unit="examples",
-            meaning="at most this many are too few",
+            meaning="at most this many examples per forward pass are too few",
             seed="",
-            decision="the bug is known from batches of 1 or 2",
+            decision="the problem is known from batches of 1 or 2",
         ),
         Threshold(
             name="values",
             value=2,
             unit="values per channel",
-            meaning="at most this many leave only a sign",
+            meaning="with at most this many values, normalisation leaves only a sign",
             seed="",
-            decision="arithmetic",
+            decision="arithmetic: two values always become -1 and +1",
         ),
         Threshold(
             name="gap",
             value=1.5,
             unit="times the training loss",
-            meaning="how far validation is above it",
+            meaning="how far above the training loss validation may be",
             seed="",
-            decision="only asked if batches are this small",
+            decision="applies only to batches this small",
         ),
         Threshold(
             name="samples",
             value=3,
-            unit="sampled steps in a row",
+            unit="consecutive sampled steps",
             meaning="how many must have too few values per channel",
             seed="",
-            decision="not one strange batch",
+            decision="one unusual batch does not count",
         ),
         Threshold(
             name="recent",
@@ -109,11 +107,11 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="batch normalisation has examples enough"),
+        Outcome(name="pass", answer=PASS, meaning="batch normalisation gets enough examples"),
         Outcome(
             name="unlike-in-evaluation",
             answer=FAULT,
-            meaning="batch statistics of one or two examples make evaluation a different model",
+            meaning="batches are too small for batch normalisation: evaluation differs",
             fix="Use GroupNorm or LayerNorm, larger batches, or SyncBatchNorm.",
             explains=("C4.2", "S1.3", "D4"),
             may_pass=True,
@@ -121,14 +119,14 @@ QUESTION = Question(
         Outcome(
             name="degenerate",
             answer=FAULT,
-            meaning="normalised over two values every number becomes plus or minus one",
+            meaning="batch normalisation over two values turns every value into ±1",
             fix="Use LayerNorm or GroupNorm, or larger batches.",
             explains=("C1", "C3", "C4", "D2", "D4", "S"),
         ),
         Outcome(
             name="few",
             answer=NOTE,
-            meaning="batch normalisation on one or two examples",
+            meaning="batch normalisation gets only one or two examples",
             fix="Use GroupNorm, or larger batches.",
         ),
     ),

@@ -10,7 +10,7 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, limit: Limits) -> Finding:
     if run.maybe("running_statistics") is None and "objective" in run.inferred:
-        raise NotApplicable("no normalisation in training mode keeps running statistics")
+        raise NotApplicable("no normalisation layer in training mode keeps running statistics")
     kept, untouched = sampled(run, "running_statistics"), sampled(run, "untouched_statistics")
     later = untouched.where(untouched.steps >= limit["steps"])
     if not len(later):
@@ -19,19 +19,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"layers": layers, "untouched": still}
     if still:
         message = (
-            f"after {later.step_at(-1)} steps {still:g} of {layers:g} normalisations have their initial statistics "
-            "(mean 0, variance 1): evaluation uses those."
+            f"After {later.step_at(-1):,} steps, {still:g} of {layers:g} normalisation layers still have their initial "
+            "statistics (mean 0, variance 1)."
         )
         return Finding("untouched", message, measured, later.step_at(0))
-    return Finding("pass", f"the statistics of all {layers:g} normalisations move.", measured)
+    return Finding("pass", f"The running statistics of all {layers:g} normalisation layers move.", measured)
 
 
 QUESTION = Question(
     code="A2.4",
     name="running statistics move",
     asks="Do the running statistics of batch normalisation follow the data?",
-    why="In evaluation batch normalisation uses running statistics. If they never move (momentum 0), evaluation is of "
-    "another model than the one that was trained.",
+    why="In evaluation, batch normalisation uses its running statistics. If they never move (momentum 0), evaluation "
+    "uses a different model than training.",
     needs=("untouched_statistics",),
     panel=1,
     thresholds=(
@@ -39,9 +39,9 @@ QUESTION = Question(
             name="steps",
             value=10,
             unit="steps",
-            meaning="when they must have moved",
+            meaning="by when the statistics must have moved",
             seed="",
-            decision="one training pass moves them, whatever the data; ten leave room for parts that come in late",
+            decision="one training pass moves them, whatever the data; ten steps allow for layers that join late",
         ),
     ),
     outcomes=(
@@ -49,8 +49,9 @@ QUESTION = Question(
         Outcome(
             name="untouched",
             answer=FAULT,
-            meaning="running statistics are still the initial ones",
-            fix="Set the momentum of the normalisation to 0.1 (0 means never); load buffers with the weights.",
+            meaning="running statistics still have their initial values",
+            fix="Set the momentum of the normalisation layers to 0.1 (0 means never), and load buffers together with "
+            "the weights.",
             explains=("C4.2", "S1.3", "S1.4", "V1.3"),
             proved=True,
         ),

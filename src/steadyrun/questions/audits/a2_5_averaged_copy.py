@@ -11,7 +11,7 @@ from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outc
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import percent, shown
+from steadyrun.text import counted, percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -19,20 +19,20 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not copies:
         return _in_training(run, limit)
     if len(copies) < limit["validations"]:
-        raise MissingSignal("val_loss", f"{len(copies)} validations of a copy, {limit['validations']:g} are needed")
+        words = f"{counted(len(copies), 'validation')} of a copy recorded, {limit['validations']:g} needed"
+        raise MissingSignal("val_loss", words)
     first, last = copies[0][1], copies[-1][1]
     measured = {"distance": last["copy_distance"], "validations": float(len(copies))}
-    words = f"the copy that is validated is {percent(last['copy_distance'])} of the weights' size away from them"
+    words = f"The validated copy differs from the model by {percent(last['copy_distance'])} of the weight norm"
     sizes = {modes["copy_size"] for _, modes in copies}
     if len(sizes) == 1 and last["size"] != first["size"]:
-        message = f"{words}, and has not moved in {len(copies)} validations while the weights did."
+        message = f"{words} and has not moved in {len(copies)} validations, while the model has."
         return Finding("never-moves", message, measured, copies[0][0])
     if (lost := _lost_at_resume(run, limit, copies)) is not None:
         return lost
     if last["copy_untouched"]:
-        message = (
-            f"{last['copy_untouched']:g} normalisations of the copy have their initial statistics, the model's not."
-        )
+        layers = counted(int(last["copy_untouched"]), "normalisation layer")
+        message = f"The copy has {layers} with initial running statistics, though the model's have moved."
         return Finding("statistics-left-behind", message, measured, copies[-1][0])
     val, loss = run.maybe("val_loss"), run.maybe("loss")
     if val is not None and loss is not None and last["copy_distance"] > limit["distance"]:
@@ -45,7 +45,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _lost_at_resume(run: Signals, limit: Limits, copies: list[tuple[int | None, dict[str, float]]]) -> Finding | None:
-    """A copy that jumps at a resume, away from the model, which does not jump."""
+    """A copy that jumps away from the model at a resume while the model does not jump."""
     for seam in (event.step for event in run.events("resume") if event.step is not None):
         before = [modes for step, modes in copies if step is not None and step < seam]
         after = next((modes for step, modes in copies if step is not None and step >= seam), None)
@@ -55,15 +55,15 @@ def _lost_at_resume(run: Signals, limit: Limits, copies: list[tuple[int | None, 
         near, far = before[-1]["copy_distance"], after["copy_distance"]
         if jumped == [True, False] and far > limit["jump"] * near:
             message = (
-                f"the copy that is validated was {percent(near)} of the weights' size away from them before the resume "
-                f"at step {seam}, and is {percent(far)} away after it."
+                f"At the resume at step {seam}, the distance of the validated copy from the model jumped from "
+                f"{percent(near)} to {percent(far)} of the weight norm."
             )
             return Finding("lost-at-resume", message, {"distance": far, "before": near}, seam)
     return None
 
 
 def _jump(before: list[dict[str, float]], after: dict[str, float], name: str) -> float:
-    """The change of a size at the seam, as a multiple of the largest one between two validations before it."""
+    """The change of a norm at the resume, as a multiple of its largest change between earlier validations."""
     sizes = [modes[name] for modes in before]
     usual = max(abs(later - earlier) for earlier, later in pairwise(sizes))
     return abs(after[name] - sizes[-1]) / usual if usual > 0 else 0.0
@@ -76,13 +76,14 @@ def _in_training(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no copy of the model was validated or used in training")
     size, of_model, distance = (points.values for points in series if points is not None)
     if len(size) < limit["samples"]:
-        raise MissingSignal("copy/size", f"a copy ran in {len(size)} sampled steps, {limit['samples']:g} are needed")
+        words = f"a copy ran in {counted(len(size), 'sampled step')}, {limit['samples']:g} needed"
+        raise MissingSignal("copy/size", words)
     apart = [float(distance[index] / of_model[index]) for index in (0, -1)]
     measured = {"distance": apart[1], "samples": float(len(size))}
-    words = f"the copy that training uses is {percent(apart[1])} of the weights' size away from them"
+    words = f"The copy used in training differs from the model by {percent(apart[1])} of the weight norm"
     still = float(size.min()) == float(size.max()) and of_model[0] != of_model[-1]
     if still and apart[0] < limit["began"] and apart[1] > limit["distance"] and known_facts(run, limit).start == RANDOM:
-        message = f"{words}, was {percent(apart[0])} in the beginning, and has not moved in {len(size)} sampled steps."
+        message = f"{words} ({percent(apart[0])} at the start) and has not moved in {len(size)} sampled steps."
         return Finding("target-stands-still", message, measured)
     return Finding("pass", f"{words}.", measured)
 
@@ -97,10 +98,10 @@ def _copy(fields: Mapping[str, Any]) -> dict[str, float] | None:
 
 QUESTION = Question(
     code="A2.5",
-    name="the copy follows",
+    name="copies follow the model",
     asks="Does a copy of the model (an average of its weights, a target network) follow the model?",
-    why="An average that is never updated, that leaves buffers behind or that is too slow is another model than the "
-    "one that is trained.",
+    why="A copy that is never updated, that misses buffers or that follows too slowly is a different model than the "
+    "trained one.",
     needs=("val_loss",),
     panel=1,
     thresholds=(
@@ -108,14 +109,14 @@ QUESTION = Question(
             name="validations",
             value=2,
             unit="validations",
-            meaning="how many are compared",
+            meaning="how many validations are compared",
             seed="",
-            decision="the copy must differ between them; its size is compared to the last bit",
+            decision="the copy must differ between them; its norm is compared to the last bit",
         ),
         Threshold(
             name="distance",
             value=0.2,
-            unit="of the weights' size",
+            unit="of the weight norm",
             meaning="how far behind a copy may be",
             seed="",
             decision="an average over the last hundreds of steps is a few percent away",
@@ -124,39 +125,39 @@ QUESTION = Question(
             name="before",
             value=3,
             unit="validations",
-            meaning="how many before a resume show how a copy usually moves",
+            meaning="how many validations before a resume show how a copy usually moves",
             seed="",
-            decision="two changes at least",
+            decision="they give at least two changes",
         ),
         Threshold(
             name="jump",
             value=3,
             unit="times",
-            meaning="how much more than between two validations a copy may move at a resume, and away from the model",
+            meaning="how much more a copy may move at a resume, and away from the model, than between two validations",
             seed="",
-            decision="measured: below 1 for averages that are restored, 4 for one that begins again",
+            decision="measured: below 1 for averages that are restored, 4 for one that starts again",
         ),
         Threshold(
             name="samples",
             value=8,
             unit="sampled steps",
-            meaning="in how many a copy that training uses must have run",
+            meaning="in how many sampled steps a copy used in training must have run",
             seed="",
-            decision="a target network is updated several times in so many; the first samples lie close together",
+            decision="a target network is updated several times in this many; the first samples are close together",
         ),
         Threshold(
             name="began",
             value=0.2,
-            unit="of the weights' size",
-            meaning="a copy that was nearer in the beginning was made from these weights",
+            unit="of the weight norm",
+            meaning="a copy nearer than this at the start was made from these weights",
             seed="",
-            decision="networks that were drawn independently are 1.4 apart",
+            decision="independently initialised networks are 1.4 apart",
         ),
         Threshold(
             name="gap",
             value=1.3,
             unit="times the training loss",
-            meaning="what validation of a copy that lags must exceed",
+            meaning="the validation loss of a copy that lags must exceed this",
             seed="",
             decision="a copy far behind that validates well is good enough",
         ),
@@ -174,7 +175,7 @@ QUESTION = Question(
         Outcome(
             name="never-moves",
             answer=FAULT,
-            meaning="the copy that is validated is never updated",
+            meaning="the validated copy of the model is never updated",
             fix="Call ema.update_parameters(model) after every optimizer.step().",
             explains=("C4.2", "S1.3", "V1.3"),
             proved=True,
@@ -182,32 +183,33 @@ QUESTION = Question(
         Outcome(
             name="statistics-left-behind",
             answer=FAULT,
-            meaning="the copy has the model's weights and not its running statistics",
-            fix="Copy buffers as well (AveragedModel(…, use_buffers=True)), or call torch.optim.swa_utils.update_bn.",
+            meaning="the copy has the model's weights but not its running statistics",
+            fix="Also copy buffers (AveragedModel(…, use_buffers=True)), or call torch.optim.swa_utils.update_bn.",
             explains=("C4.2", "S1.3", "V1.3"),
             proved=True,
         ),
         Outcome(
             name="lost-at-resume",
             answer=FAULT,
-            meaning="the averaged copy was not restored when the run was resumed",
+            meaning="the averaged copy was not restored at the resume",
             fix="Save the average with the checkpoint (ema.state_dict()), and load it with the model.",
             explains=("C4.2", "S1.3", "V1.3"),
         ),
         Outcome(
             name="target-stands-still",
             answer=SUSPECT,
-            meaning="a copy of the untrained model is used in training and never updated: targets come from random "
-            "weights",
-            fix="Update the copy: target.load_state_dict(model.state_dict()) every few hundred steps, or an average.",
-            experiment="Update the copy every 100 steps: if the return (or the score) rises now, it stood still.",
+            meaning="the target network is never updated from its random weights",
+            fix="Update the copy with target.load_state_dict(model.state_dict()) every few hundred steps, or average "
+            "it into the model slowly.",
+            experiment="Update the copy every 100 steps. If the return or score rises, the missing update was the "
+            "cause.",
         ),
         Outcome(
             name="lags",
             answer=SUSPECT,
-            meaning="the averaged copy is far behind the model: it averages over too many steps for this run",
+            meaning="the averaged copy is too far behind the model",
             fix="Use a smaller decay (0.99 for a thousand steps), or one that grows: (1 + step) / (10 + step).",
-            experiment="Validate the model itself beside the copy: if it is much better, the average is too slow.",
+            experiment="Also validate the model itself. If it is much better than the copy, the average is too slow.",
             may_pass=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""A2.6: is the model run in validation as it is in training?"""
+"""A2.6: is the model called in validation as it is in training?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steadyrun.text import percent, shown
 
 @dataclass(frozen=True)
 class _Calls:
-    """How validation runs the model: tensors that only training gives it, and how unevenly its parts are called."""
+    """How validation calls the model: which tensors only training passes, and how unevenly its parts are called."""
 
     given: float
     given_in_training: float
@@ -31,11 +31,11 @@ class _Calls:
 
     def words(self, limit: Limits) -> str:
         if self.given_in_training > self.given:
-            return f"the model is given {self.given_in_training:g} tensors in training and {self.given:g} in validation"
+            return f"The model gets {self.given_in_training:g} tensors in training and {self.given:g} in validation"
         if self.uneven > limit["uneven"]:
             part = self.part or "the model"
-            return f"beside the other parts, {part} is called {shown(self.uneven)} times as often as in training"
-        return "the model is given as many tensors as in training, and its parts are called as often"
+            return f"Relative to other parts, {part} is called {shown(self.uneven)} times as often as in training"
+        return "Validation passes as many tensors as training and calls the parts of the model as often"
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -45,14 +45,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("alike", f"{calls.words(limit)}.", measured)
     early, lost = _lost(run, limit)
     measured |= {"early": early, "lost": lost}
-    facts = f"{calls.words(limit)}; of the fall of the training loss, validation lacks {percent(early)} in the first "
+    facts = f"{calls.words(limit)}. Of the fall of the training loss, validation lacks {percent(early)} in the first "
     facts = f"{facts}half and {percent(lost)} at the end (limit {percent(limit['lost'])})"
     apart = lost > limit["lost"] and early > limit["early"] * lost
     return Finding("differs" if apart else "follows", f"{facts}.", measured)
 
 
 def _calls(run: Signals) -> _Calls:
-    """The usual validation: the median of each number, the most frequent part."""
+    """The typical validation: the median of each number, the most frequent part."""
     seen = [calls for event in run.events("validation") if isinstance(calls := event.fields.get("calls"), dict)]
     if not any(calls for calls in seen):
         raise MissingSignal("validation passes", "no forward pass without gradients was seen before a validation", _HOW)
@@ -67,13 +67,13 @@ def _median(seen: list[dict[str, object]], name: str) -> float:
 
 
 def _lost(run: Signals, limit: Limits) -> tuple[float, float]:
-    """Which part of the training loss's fall validation lacks: in the first half of its record, and at the end.
+    """The fraction of the training loss's fall that validation lacks: in the first half of its record, and at the end.
 
-    If training learns by heart, more and more is missing.
+    If the model memorises, this fraction grows.
     """
     known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     if known.moves_freely or loss.end >= loss.start:
-        raise NotApplicable("the training loss does not fall: validation cannot be compared with it")
+        raise NotApplicable("the training loss does not fall, so validation cannot be compared with it")
     gap = gap_of(run, known, limit["losses"])
     fallen = loss.start - gap.train
     judged = fallen > limit["fallen"] * (loss.start - loss.end)
@@ -88,11 +88,11 @@ _HOW = "validate the watched model under torch.no_grad() between run.step(…) a
 
 QUESTION = Question(
     code="A2.6",
-    name="validated as it is trained",
-    asks="Is the model run in validation as it is in training?",
-    why="A decoder that gets the true previous value in training and its own in validation learns another task than "
-    "the one it is judged by (teacher forcing). So does a model with an input that only training has. The training "
-    "loss looks good, and validation is far behind from the first time on.",
+    name="validated as trained",
+    asks="Is the model called in validation as it is in training?",
+    why="A decoder that gets the true previous value in training and its own output in validation (teacher forcing) "
+    "learns a different task than the one it is judged by. So does a model with an input that only training has. "
+    "Training looks good, and validation is far behind from the start.",
     needs=("objective", "val_loss"),
     panel=1,
     thresholds=(
@@ -101,17 +101,17 @@ QUESTION = Question(
             name="uneven",
             value=2.5,
             unit="times",
-            meaning="how much more often than others a part may run in validation, beside training",
+            meaning="how much more often, relative to other parts, a part may run in validation than in training",
             seed="",
-            decision="layers that are skipped at random in training come to 2; a decoder that runs value by value "
-            "comes to the length of what it writes",
+            decision="layers skipped at random in training give 2; a decoder that runs token by token gives the "
+            "length of its output",
             of="uneven",
         ),
         Threshold(
             name="lost",
             value=0.2,
             unit="of the fall of the training loss",
-            meaning="validation that is further behind at the end does not follow",
+            meaning="validation that lacks more at the end does not follow",
             seed="",
             decision="as in A5.6",
             of="lost",
@@ -119,16 +119,16 @@ QUESTION = Question(
         Threshold(
             name="early",
             value=0.8,
-            unit="of what is missing at the end",
-            meaning="if less is missing in the first half, the gap grows: training learns by heart",
+            unit="of the fraction missing at the end",
+            meaning="if less is missing in the first half, the gap grows because the model memorises",
             seed="",
-            decision="rows learned by heart: 0.55 to 0.7; teacher forcing: 0.89 and more, but 0.65 if validation rises",
+            decision="memorised rows: 0.55 to 0.7; teacher forcing: 0.89 and more, but 0.65 if validation rises",
         ),
         Threshold(
             name="last",
             value=5,
-            unit="th part of the validations",
-            meaning="whose median is the end",
+            unit="equal parts of the validations",
+            meaning="the median of the last part is the end",
             seed="",
             decision="as in V1.3",
         ),
@@ -136,9 +136,9 @@ QUESTION = Question(
             name="fallen",
             value=0.5,
             unit="of the whole fall of the training loss",
-            meaning="before that, validation is not judged",
+            meaning="validation is judged only after the training loss has fallen this far",
             seed="",
-            decision="a loss that falls fast is smoothed to above validation",
+            decision="while the loss falls fast, its smoothed value is above validation",
         ),
         Threshold(
             name="validations",
@@ -150,21 +150,21 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="alike", answer=PASS, meaning="both run the model in the same way"),
+        Outcome(name="alike", answer=PASS, meaning="validation calls the model as training does"),
         Outcome(
             name="follows",
             answer=PASS,
-            meaning="validation runs the model in another way and follows training all the same",
+            meaning="validation calls the model differently, which does not explain its loss",
         ),
         Outcome(
             name="differs",
             answer=SUSPECT,
-            meaning="validation runs the model in another way than training, and was far behind from the start",
-            fix="Train the model as it will be used: feed it its own outputs for a part of the steps (scheduled "
-            "sampling), or leave out the input that only training has. See that it does not hold the answer.",
-            experiment="Validate once exactly as training runs the model. If that loss is near the training loss, the "
-            "difference makes the gap; if not, the data do. Then train once as validation runs the model: if "
-            "validation gets better, the difference harms the model.",
+            meaning="validation calls the model differently than training does",
+            fix="Train the model as it will be used: feed it its own outputs in some steps (scheduled sampling), or "
+            "drop the input that only training has. Check that this input does not contain the answer.",
+            experiment="Validate once exactly as training calls the model. If that loss is near the training loss, "
+            "the difference causes the gap; if not, the data do. Then train once as validation calls the model: if "
+            "validation improves, the difference harms the model.",
             may_pass=True,
             explains=("A5.6:unlike", "C4.2", "S1.3", "V1.3"),
         ),

@@ -14,29 +14,29 @@ def find(run: Signals, _limit: Limits) -> Finding:
         rows = float(before[0]) if before else 0.0
         return Finding(
             "broadcast",
-            f"predictions of shape {before} were compared with targets as {after}: each with the targets of all "
+            f"Predictions of shape {before} were broadcast to {after}: each is compared with the targets of all "
             f"{rows:g} examples.",
             {"examples": rows, "compared": rows * rows},
         )
-    return Finding("pass", "no prediction was stretched over the targets of the batch.")
+    return Finding("pass", "Predictions were not broadcast over the targets of the batch.")
 
 
 QUESTION = Question(
     code="A3.2",
-    name="shapes of predictions and targets",
-    asks="Are predictions compared with their own targets only?",
-    why="Predictions of shape (N, 1) against targets (N) broadcast to (N, N): the loss pulls every prediction to the "
-    "mean of the batch, and the curve looks like a task that cannot be learned.",
+    name="matching shapes",
+    asks="Is each prediction compared only with its own target?",
+    why="Predictions of shape (N, 1) and targets of shape (N) broadcast to (N, N): the loss pulls every prediction to "
+    "the mean of the batch, and the task looks impossible to learn.",
     needs=("objective",),
     panel=1,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="shapes match"),
+        Outcome(name="pass", answer=PASS, meaning="predictions and targets have matching shapes"),
         Outcome(
             name="broadcast",
             answer=FAULT,
             meaning="each prediction is compared with every target of the batch",
-            fix="Give both the same shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
+            fix="Give both the same shape: predictions.squeeze(-1) or targets.unsqueeze(-1).",
             explains=("C1", "C3", "C4", "D4", "S"),
         ),
     ),

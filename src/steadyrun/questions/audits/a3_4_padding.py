@@ -1,4 +1,4 @@
-"""A3.4: is padding left out of the loss?"""
+"""A3.4: does the loss exclude padding?"""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from steadyrun.text import percent
 def find(run: Signals, limit: Limits) -> Finding:
     padding = run.maybe("targets/padding")
     if padding is None:
-        of_targets(run, "targets/same", "the targets are no tokens beside those of the input")
+        of_targets(run, "targets/same", "the targets are not tokens aligned with the input")
         how = 'declare config={"pad_id": …}, or give run.watch the tokenizer'
-        raise MissingSignal("targets/padding", "whether padding is supervised is not known", how)
+        raise MissingSignal("targets/padding", "the padding token is unknown", how)
     if not _are_tokens(run, limit):
-        raise NotApplicable("the targets are no tokens of the text: tags and classes have numbers of their own")
+        raise NotApplicable("the targets are not tokens of the text, but tags or classes with their own ids")
     share = float(np.median(padding.values))
     measured = {"share": share, "largest": float(np.max(padding.values))}
-    facts = f"{percent(share)} of the supervised positions ask padding to predict padding"
+    facts = f"At {percent(share)} of the supervised positions, padding predicts padding"
     first = in_a_row(padding.values > limit["share"], limit["samples"])
     if first is not None:
         return Finding("supervised", f"{facts} (limit {percent(limit['share'])}).", measured, padding.step_at(first))
     if measured["largest"] > 0:
         return Finding("a-little", f"{facts}, at most {percent(measured['largest'])}.", measured)
-    return Finding("pass", "no padding is supervised.", measured)
+    return Finding("pass", "No padding is supervised.", measured)
 
 
 def _are_tokens(run: Signals, limit: Limits) -> bool:
@@ -37,8 +37,8 @@ def _are_tokens(run: Signals, limit: Limits) -> bool:
 
 QUESTION = Question(
     code="A3.4",
-    name="padding is not supervised",
-    asks="Is padding left out of the loss?",
+    name="no padding in the loss",
+    asks="Does the loss exclude padding?",
     why="Padding that predicts padding is learned at once: the loss looks low, and the gradient of real tokens "
     "shrinks.",
     needs=("objective", "pad_id"),
@@ -47,26 +47,26 @@ QUESTION = Question(
         Threshold(
             name="tokens",
             value=0.5,
-            unit="of supervised targets",
-            meaning="must be tokens of the text",
+            unit="of the supervised targets",
+            meaning="how many must be tokens of the text",
             seed="",
-            decision="a text predicts itself",
+            decision="a language model's targets are its own text",
         ),
         Threshold(
             name="share",
             value=0.02,
-            unit="of supervised positions",
-            meaning="more than this is no leftover",
+            unit="of the supervised positions",
+            meaning="how many may be padding that predicts padding",
             seed="",
-            decision="masked padding gives none",
+            decision="with masked padding there are none",
         ),
         Threshold(
             name="samples",
             value=2,
-            unit="sampled steps in a row",
+            unit="consecutive sampled steps",
             meaning="how many must show it",
             seed="",
-            decision="not one strange batch",
+            decision="one unusual batch does not count",
         ),
     ),
     outcomes=(
@@ -74,11 +74,11 @@ QUESTION = Question(
         Outcome(
             name="supervised",
             answer=FAULT,
-            meaning="the loss counts padding",
-            fix="Set the labels of padding to -100 (or ignore_index=pad_id in the loss).",
+            meaning="the loss includes padding",
+            fix="Set the labels of padding to -100, or pass ignore_index=pad_id to the loss.",
             explains=("C1", "C4", "S1", "A3.9"),
         ),
-        Outcome(name="a-little", answer=NOTE, meaning="a few padded positions are supervised"),
+        Outcome(name="a-little", answer=NOTE, meaning="the loss includes a few padded positions"),
     ),
     find=find,
     always=True,

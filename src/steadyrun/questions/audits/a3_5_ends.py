@@ -1,4 +1,4 @@
-"""A3.5: is the end of a text ever a target?"""
+"""A3.5: is the end-of-text token ever a target?"""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from steadyrun.signals.run_signals import Signals
 def find(run: Signals, limit: Limits) -> Finding:
     given, asked = run.maybe("targets/ends_given"), run.maybe("targets/ends_asked")
     if given is None or asked is None:
-        of_targets(run, "targets/same", "the targets are no tokens beside those of the input")
+        of_targets(run, "targets/same", "the targets are not tokens aligned with the input")
         how = 'declare config={"eos_id": …}, or give run.watch the tokenizer'
-        raise MissingSignal("targets/ends_given", "whether ends of texts are supervised is not known", how)
+        raise MissingSignal("targets/ends_given", "the end-of-text token is unknown", how)
     masked = run.maybe("targets/supervised")
     measured = {"given": float(np.sum(given.values)), "asked": float(np.sum(asked.values))}
     if measured["given"] < limit["ends"]:
-        raise NotApplicable(f"ends of texts were seen {measured['given']:g} times in the inputs")
+        raise NotApplicable(f"the sampled inputs contain only {measured['given']:g} end-of-text tokens")
     if masked is None or float(np.min(masked.values)) >= 1:
         raise NotApplicable("no target is masked")
-    facts = f"the end of a text stands {measured['given']:g} times in the sampled inputs"
+    facts = f"The end-of-text token occurs {measured['given']:g} times in the sampled inputs"
     early = float(np.sum(given.values[: np.argmax(np.cumsum(given.values) >= limit["ends"]) + 1]))
     if measured["asked"] == 0 and early >= limit["ends"]:
-        return Finding("never-asked", f"{facts} and is never a target.", measured, given.step_at(0))
-    return Finding("pass", f"{facts} and {measured['asked']:g} times among the targets.", measured)
+        return Finding("never-asked", f"{facts} and never as a target.", measured, given.step_at(0))
+    return Finding("pass", f"{facts} and {measured['asked']:g} times as a target.", measured)
 
 
 QUESTION = Question(
     code="A3.5",
-    name="ends of texts are supervised",
-    asks="Where texts end in the inputs, is the end ever a target?",
-    why="Where padding and the end of a text share one id, masking padding masks every real end, too: the model never "
+    name="ends of texts are learned",
+    asks="If the inputs contain ends of texts, is the end-of-text token ever a target?",
+    why="If padding and end of text use the same id, masking padding also masks every real end: the model never "
     "learns to stop.",
     needs=("objective", "eos_id"),
     panel=None,
@@ -41,19 +41,19 @@ QUESTION = Question(
         Threshold(
             name="ends",
             value=20,
-            unit="ends in the sampled inputs",
-            meaning="fewer say nothing",
+            unit="end-of-text tokens in the sampled inputs",
+            meaning="with fewer the question is not answered",
             seed="",
             decision="one batch may have none by chance",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the model is taught to stop"),
+        Outcome(name="pass", answer=PASS, meaning="the model learns to stop"),
         Outcome(
             name="never-asked",
             answer=FAULT,
-            meaning="the end of a text is always masked",
-            fix="Use a padding token of its own, or mask by the attention mask instead of by the id.",
+            meaning="the model never learns to stop: every end of text is masked",
+            fix="Use a separate padding token, or mask by the attention mask instead of by the token id.",
             may_pass=True,
         ),
     ),

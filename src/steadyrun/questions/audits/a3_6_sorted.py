@@ -13,19 +13,19 @@ from steadyrun.text import percent
 
 def find(run: Signals, limit: Limits) -> Finding:
     if run.config.get("shuffle") is False:
-        raise NotApplicable("the run declares shuffle False: the order is meant")
+        raise NotApplicable("the run declares shuffle False: the order is intended")
     why = "no cross-entropy over the classes of whole examples was seen"
     within, overall = (of_targets(run, f"targets/{name}", why) for name in ("alike", "alike_overall"))
     _whole_examples(run, why)
     if len(within) < limit["batches"]:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal("targets/alike", f"{len(within)} batches were sampled", how)
+        raise MissingSignal("targets/alike", f"sampled batches: {len(within)}, needed: {limit['batches']:g}", how)
     error = float(np.std(within.values, ddof=1) / np.sqrt(len(within)))
     inside, outside = float(np.mean(within.values)), float(overall.values[-1])
     mean = inside - outside
     measured = {"within": inside, "overall": outside, "more": mean, "errors": mean / max(error, limit["error"])}
     facts = (
-        f"two examples of a batch are of one class with probability {percent(inside)}, two of any batches with "
+        f"Two examples of one batch have the same class with probability {percent(inside)}, any two examples with "
         f"{percent(outside)} ({len(within)} sampled batches)"
     )
     if mean > limit["more"] and measured["errors"] > limit["errors"]:
@@ -34,7 +34,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _whole_examples(run: Signals, why: str) -> None:
-    """Raise where there is not one target per example: the words of a text are alike by nature."""
+    """Raise if an example has several targets: the words of one text resemble each other by nature."""
     count, examples = of_targets(run, "targets/count", why), run.maybe("examples")
     if examples is None:
         raise MissingSignal("examples", how="give run.step(loss, batch=…) the batches")
@@ -47,9 +47,8 @@ QUESTION = Question(
     code="A3.6",
     name="classes are mixed",
     asks="Are the classes mixed within batches?",
-    why="Data sorted by class and not shuffled gives batches of one class: the model learns to say that class, then "
-    "the "
-    "next, and the loss is a sawtooth.",
+    why="Data sorted by class and not shuffled gives batches of a single class: the model learns to predict that "
+    "class, then the next, and the loss is a sawtooth.",
     needs=("objective",),
     panel=1,
     thresholds=(
@@ -57,9 +56,9 @@ QUESTION = Question(
             name="more",
             value=0.25,
             unit="probability",
-            meaning="how much likelier two examples of one batch are of one class",
+            meaning="how much more likely two examples of one batch have the same class",
             seed="",
-            decision="mixed data of any imbalance gives 0 on average; samplers that group a few of many classes "
+            decision="mixed data gives 0 on average, however imbalanced; samplers that group a few of many classes "
             "give 0.1",
             of="more",
         ),
@@ -67,7 +66,7 @@ QUESTION = Question(
             name="errors",
             value=5,
             unit="standard errors",
-            meaning="above zero",
+            meaning="how far above zero the difference must be",
             seed="",
             decision="one run in millions by chance",
             of="errors",
@@ -76,7 +75,7 @@ QUESTION = Question(
             name="batches",
             value=5,
             unit="sampled batches",
-            meaning="fewer say nothing",
+            meaning="with fewer the question is not answered",
             seed="",
             decision="the first steps are sampled densely",
         ),
@@ -84,18 +83,18 @@ QUESTION = Question(
             name="error",
             value=1e-3,
             unit="probability",
-            meaning="the standard error is at least this",
+            meaning="the standard error is taken as at least this",
             seed="",
-            decision="batches that are all alike have a standard error of zero",
+            decision="batches of a single class have a standard error of zero",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="classes are mixed"),
+        Outcome(name="pass", answer=PASS, meaning="every batch mixes the classes"),
         Outcome(
             name="sorted",
             answer=FAULT,
-            meaning="batches are of one class each: the data is sorted and not shuffled",
-            fix="Shuffle: DataLoader(…, shuffle=True), or permute the examples once before training.",
+            meaning="the data is sorted by class and not shuffled",
+            fix="Shuffle with DataLoader(…, shuffle=True), or permute the examples once before training.",
             explains=("C2.2", "C3", "C4", "D2", "D4", "S1", "S3"),
             may_pass=True,
         ),

@@ -1,4 +1,4 @@
-"""A3.7: does every batch have a target that counts?"""
+"""A3.7: does every batch have a target that is not masked?"""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     if not run.has("ignored_labels"):
-        raise NotApplicable("no recorded batch has labels that the loss skips")
+        raise NotApplicable("no recorded batch has masked labels")
     ignored = run.raw("ignored_labels")
     empty = ignored.steps[ignored.values >= 1]
     measured = {"batches": float(len(ignored.steps)), "without_target": float(len(empty))}
     if not len(empty):
-        return Finding(
-            "pass", f"each of the {len(ignored.steps)} batches with skipped labels has others, too.", measured
-        )
+        message = f"All {len(ignored.steps):,} batches with masked labels also have labels that count."
+        return Finding("pass", message, measured)
     bad = set(run.not_finite("loss")[0].tolist()) if run.has("loss") else set()
     at = sorted(set(empty.tolist()) & bad)
     if at:
-        message = (
-            f"all labels of the batch at step {at[0]} are skipped, and its loss is not a number: a mean of nothing."
-        )
+        message = f"All labels of the batch at step {at[0]} are masked, and its loss is NaN or infinite."
         return Finding("nothing-to-learn", message, measured, at[0])
-    return Finding("empty", f"all labels of the batch at step {int(empty[0])} are skipped.", measured, int(empty[0]))
+    return Finding("empty", f"All labels of the batch at step {int(empty[0])} are masked.", measured, int(empty[0]))
 
 
 QUESTION = Question(
     code="A3.7",
-    name="targets that count",
-    asks="Does every batch have at least one label that the loss does not skip?",
-    why="The mean over no targets is 0/0: one batch whose labels are all masked turns the loss, and with it every "
-    "weight, into NaN.",
+    name="batches have targets",
+    asks="Does every batch have at least one label that is not masked?",
+    why="A mean over no targets is 0/0: one batch whose labels are all masked makes the loss NaN, and then every "
+    "weight.",
     needs=("batch",),
     panel=1,
     thresholds=(),
@@ -45,7 +42,7 @@ QUESTION = Question(
             fix="Skip such batches, or divide the summed loss by max(1, number of targets).",
             explains=("D1", "D3", "C", "S", "A7"),
         ),
-        Outcome(name="empty", answer=NOTE, meaning="a batch without any target", fix="Skip such batches."),
+        Outcome(name="empty", answer=NOTE, meaning="a batch has no target", fix="Skip such batches."),
     ),
     find=find,
     always=True,

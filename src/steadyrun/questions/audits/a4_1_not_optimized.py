@@ -7,7 +7,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import listed
+from steadyrun.text import counted, listed
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -15,38 +15,42 @@ def find(run: Signals, limit: Limits) -> Finding:
     total, strange, trained = (count(reached, name) for name in ("left_out_count", "strange", "trained"))
     missing = names(reached, "left_out")
     measured = {"missing": float(total), "strange": float(strange), "optimized": float(trained)}
-    facts = f"{total} trainable parameters get a gradient and are in no optimizer ({listed(missing, total)})"
+    facts = f"No optimizer holds {counted(total, 'trainable parameter')} with a gradient ({listed(missing, total)})"
     if total and strange:
-        message = f"{facts}; the optimizer holds {strange} tensors that are not in the model."
+        message = f"{facts}. The optimizer holds {counted(strange, 'tensor')} that the model does not have."
         return Finding("stale", message, measured)
     if total and known_facts(run, limit).start == RANDOM:
-        return Finding("left-out", f"{facts}, and they started from random weights.", measured)
+        return Finding("left-out", f"{facts}. The run started from random weights.", measured)
     if total:
         return Finding("not-optimized", f"{facts}.", measured)
-    return Finding("pass", f"the {trained} parameters that the loss reaches are in an optimizer.", measured)
+    return Finding("pass", f"An optimizer holds all {trained:,} parameters that the loss reaches.", measured)
 
 
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
 _FOLLOWS = ("C1", "C3", "C4", "S", "A4.3", "A4.6", "P4", "P6")
 _OUTCOMES = (
-    Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that learns"),
+    Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that gets a gradient"),
     Outcome(
         name="stale",
         answer=FAULT,
-        meaning="the optimizer holds tensors of a model that was",
+        meaning="the optimizer holds old tensors that the model no longer has",
         fix=_FIX,
         explains=_FOLLOWS,
     ),
     Outcome(
-        name="left-out", answer=FAULT, meaning="random weights that nothing will ever move", fix=_FIX, explains=_FOLLOWS
+        name="left-out",
+        answer=FAULT,
+        meaning="some random weights are in no optimizer and never move",
+        fix=_FIX,
+        explains=_FOLLOWS,
     ),
     Outcome(
-        name="not-optimized", answer=NOTE, meaning="nothing moves these; where that is meant, freeze them", fix=_FIX
+        name="not-optimized", answer=NOTE, meaning="some parameters get a gradient but are in no optimizer", fix=_FIX
     ),
 )
 _WHY = (
-    "What the optimizer does not hold never moves. It happens when a layer is replaced, or the model moved to another "
-    "dtype, after the optimizer was built: the optimizer keeps the tensors of before."
+    "A parameter that no optimizer holds never moves. This happens if a layer is replaced, or the model is cast to "
+    "another dtype, after the optimizer was built: the optimizer keeps the old tensors."
 )
 
 QUESTION = Question(

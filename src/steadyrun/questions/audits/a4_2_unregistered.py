@@ -1,11 +1,11 @@
-"""A4.2: does the model know all of its parameters?"""
+"""A4.2: are all parameters registered?"""
 
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
 from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import listed
+from steadyrun.text import counted, listed
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
@@ -13,17 +13,17 @@ def find(run: Signals, _limit: Limits) -> Finding:
     hidden, total = names(facts, "hidden"), count(facts, "hidden_count")
     measured = {"hidden": float(total)}
     if total:
-        message = f"the loss reaches {total} tensors that the model holds and does not list: {listed(hidden, total)}."
+        message = f"model.parameters() lacks {counted(total, 'tensor')} that the loss reaches: {listed(hidden, total)}."
         return Finding("unregistered", message, measured)
-    return Finding("pass", "the model lists every tensor it holds that the loss reaches.", measured)
+    return Finding("pass", "model.parameters() lists every tensor of the model that the loss reaches.", measured)
 
 
 QUESTION = Question(
     code="A4.2",
     name="registered parameters",
-    asks="Is every tensor that the model holds and the loss reaches one of model.parameters()?",
-    why="Layers in a plain Python list or dictionary work in the forward pass and are invisible to the optimizer, to "
-    "state_dict and to .to(device): they never learn and are not saved.",
+    asks="Does model.parameters() list every tensor that the model holds and the loss reaches?",
+    why="Layers in a plain Python list or dictionary work in the forward pass but are invisible to the optimizer, to "
+    "state_dict() and to .to(device): they never learn and are not saved.",
     needs=("objective",),
     panel=None,
     thresholds=(),
@@ -32,8 +32,8 @@ QUESTION = Question(
         Outcome(
             name="unregistered",
             answer=FAULT,
-            meaning="parameters that the model does not know of, and that nothing trains",
-            fix="Hold layers in nn.ModuleList or nn.ModuleDict, tensors in nn.Parameter or nn.ParameterList.",
+            meaning="parameters are not registered, so nothing trains or saves them",
+            fix="Hold layers in nn.ModuleList or nn.ModuleDict, and tensors in nn.Parameter or nn.ParameterList.",
             explains=("C1", "C4", "S", "A2", "A4", "P3.7", "A8.1", "P4", "P5.4", "P5.6", "P6"),
         ),
     ),

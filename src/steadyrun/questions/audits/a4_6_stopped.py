@@ -1,4 +1,4 @@
-"""A4.6: does what moved go on moving?"""
+"""A4.6: do all blocks keep moving?"""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def find(run: Signals, limit: Limits) -> Finding:
             stopped.append(name)
     measured = {"blocks": float(len(moves)), "stopped": float(len(stopped))}
     if stopped and len(stopped) < len(moves):
-        message = f"{len(stopped)} of {len(moves)} blocks moved at first and do not any more: {listed(stopped)}."
+        message = f"{len(stopped)} of {len(moves)} blocks moved at first but no longer move: {listed(stopped)}."
         return Finding("stopped", message, measured)
-    return Finding("pass", f"{len(moves) - len(stopped)} of {len(moves)} blocks still move.", measured)
+    return Finding("pass", f"Blocks that still move: {len(moves) - len(stopped)} of {len(moves)}.", measured)
 
 
 QUESTION = Question(
     code="A4.6",
-    name="parameters keep moving",
+    name="all blocks keep moving",
     asks="Do blocks that moved at first still move?",
-    why="A part that stops while others go on was frozen, detached or lost from the optimizer during the run.",
+    why="A part that stops while others move on was frozen, detached or removed from the optimizer during the run.",
     needs=("update_ratio/*",),
     panel=5,
     thresholds=(
@@ -39,18 +39,18 @@ QUESTION = Question(
             name="samples",
             value=3,
             unit="sampled steps",
-            meaning="how long a block must stand still",
+            meaning="for how many of the last samples a block must not move",
             seed="",
             decision="one or two may be skipped steps; gradual unfreezing goes the other way",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="what moved still moves"),
+        Outcome(name="pass", answer=PASS, meaning="all blocks keep moving"),
         Outcome(
             name="stopped",
             answer=NOTE,
             meaning="a part of the model stopped moving",
-            fix="See what changed at that step, if it was not meant.",
+            fix="Find out what changed at that step, unless it is intended.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""A4.7: are weights tied that are declared so?"""
+"""A4.7: are weights that are declared tied really one tensor?"""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ def find(run: Signals, _limit: Limits) -> Finding:
         raise NotApplicable("the run does not declare tied weights", "tied")
     if not model:
         raise MissingSignal("model", "the model was not recorded", "call run.watch(model, optimizer) before training")
-    who = "the run's config" if declared else "the model's config"
+    who = "The run's config" if declared else "The model's config"
     if tied:
         return Finding("pass", f"{who} declares tied weights, and {' = '.join(map(str, tied[0]))}.")
-    return Finding("untied", f"{who} declares tied weights, and 0 pairs of the model's parameters are one tensor.")
+    return Finding("untied", f"{who} declares tied weights, but the model has 0 pairs of tied parameters.")
 
 
 QUESTION = Question(
     code="A4.7",
     name="tied weights are tied",
-    asks="Where tied weights are declared, do embedding and head share one tensor?",
-    why="Loading a checkpoint, sharding or replacing a layer can break the tie without an error: two copies drift "
-    "apart.",
+    asks="If tied weights are declared, do embedding and head use the same tensor?",
+    why="Loading a checkpoint, sharding or replacing a layer can break the tie without an error: the two copies then "
+    "drift apart.",
     needs=("model",),
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the tie holds"),
+        Outcome(name="pass", answer=PASS, meaning="the tied weights are one tensor"),
         Outcome(
             name="untied",
             answer=FAULT,
-            meaning="weights that are declared tied are two tensors",
-            fix="Tie them again after building or loading: head.weight = embedding.weight (or "
-            "model.tie_weights()), and "
-            "build the optimizer after that.",
+            meaning="weights that are declared tied are two separate tensors",
+            fix="Tie them again after building or loading the model: head.weight = embedding.weight or "
+            "model.tie_weights(). Build the optimizer after that.",
             explains=("C1", "C4", "C5", "S", "P4.8"),
         ),
     ),

@@ -10,22 +10,23 @@ from steadyrun.signals.batches import period
 from steadyrun.signals.intent import shuffles
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("batch_hash"):
         raise MissingSignal("batch_hash", how="give run.step(loss, batch=…) the batches")
     length, hashes = _period(run, "batch_hash")
-    if length is None and run.has("label_hash"):  # augmented inputs differ each time, their labels do not
+    if length is None and run.has("label_hash"):  # augmentation changes inputs, not labels
         length, hashes = _period(run, "label_hash")
         if length is not None and len(np.unique(hashes.values[:length])) < limit["different"] * length:
-            length = None  # labels that are alike repeat themselves in any order
+            length = None  # batches with equal labels repeat in any order
     if length is None:
-        return Finding("pass", f"no order of batches was repeated in {len(hashes)} steps.")
+        return Finding("pass", f"No order of batches was repeated in {counted(len(hashes), 'step')}.")
     if length < limit["batches"]:
-        raise NotApplicable(f"an epoch has {length} batches: there is little to shuffle")
+        raise NotApplicable(f"an epoch has only {'1 batch' if length == 1 else f'{length} batches'}")
     measured = {"batches": float(length), "epochs": len(hashes) / length}
-    facts = f"the same {length} batches came in the same order again and again, {measured['epochs']:.1f} times"
+    facts = f"The same {length} batches came in the same order {shown(measured['epochs'])} times"
     who = shuffles(run, length)
     if who:
         return Finding("not-reshuffled", f"{facts}, although {who}.", measured, length)
@@ -33,10 +34,10 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _period(run: Signals, name: str) -> tuple[int | None, Series]:
-    """After how many batches the same sequence begins again, within one attempt."""
+    """After how many batches the same sequence starts again, without a resume in between."""
     hashes = run.raw(name)
     seams = [event.step for event in run.events("resume") if event.step is not None]
-    if seams:  # what repeats at a resume is another question
+    if seams:  # A5.2 covers what repeats at a resume
         keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
         hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
     return period(hashes.values), hashes
@@ -46,9 +47,8 @@ QUESTION = Question(
     code="A5.1",
     name="a new order each epoch",
     asks="Does the order of the batches change from epoch to epoch?",
-    why="A sampler whose seed never advances (DistributedSampler without set_epoch, a generator seeded anew) gives "
-    "every "
-    "epoch the same batches: what stands together always stands together.",
+    why="A sampler whose seed never changes (DistributedSampler without set_epoch, a generator seeded again) gives "
+    "every epoch the same batches: the same examples always meet in a batch.",
     needs=("batch",),
     panel=1,
     thresholds=(
@@ -64,25 +64,25 @@ QUESTION = Question(
             name="different",
             value=0.8,
             unit="fraction of the batches of an epoch",
-            meaning="so many must have labels of their own",
+            meaning="how many must have different labels",
             seed="",
-            decision="batches with the same labels repeat in any order",
+            decision="batches with equal labels repeat in any order",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="batches come in a new order"),
+        Outcome(name="pass", answer=PASS, meaning="batches come in a new order each epoch"),
         Outcome(
             name="not-reshuffled",
             answer=FAULT,
-            meaning="data that is to be shuffled comes in the same order every epoch",
-            fix="Call sampler.set_epoch(epoch) at the start of each epoch, or let the loader's generator go on.",
+            meaning="every epoch has the same order although the data is shuffled",
+            fix="Call sampler.set_epoch(epoch) at the start of each epoch, or do not reset the loader's generator.",
             explains=("S1.3", "C4.2"),
         ),
         Outcome(
             name="fixed",
             answer=NOTE,
             meaning="every epoch has the same batches in the same order",
-            fix="Shuffle, if it is not meant.",
+            fix="Pass shuffle=True to the loader, unless the order is intended.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""A5.2: does a resumed run go on with new data?"""
+"""A5.2: does a resumed run continue with new data?"""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured = {"repeated": float(again), "before": float(index)}
         if again < min(limit["batches"], max(2.0, len(hashes) - index)):
             continue
-        facts = f"the {again} batches from step {seam} on are those from step {int(hashes.steps[0])} on"
+        facts = f"The {again:,} batches from step {seam} on repeat those from step {int(hashes.steps[0])} on"
         why = _not_an_epoch(run, hashes, index)
         if why:
             return Finding("from-the-start", f"{facts}: {why}.", measured, seam)
-        worst = Finding("again", f"{facts}; an epoch may have ended there.", measured, seam)
-    return worst or Finding("pass", f"after {len(seams)} resumes the data went on.", {"repeated": 0.0})
+        worst = Finding("again", f"{facts}. An epoch may have ended there.", measured, seam)
+    resumes = "the resume" if len(seams) == 1 else f"each of {len(seams)} resumes"
+    return worst or Finding("pass", f"After {resumes}, the data continued.", {"repeated": 0.0})
 
 
 def _not_an_epoch(run: Signals, hashes: Series, index: int) -> str:
-    """Why this cannot be the start of a new epoch over data in a fixed order; "" where it can."""
+    """Why this cannot be the start of a new epoch over data in a fixed order; "" if it can."""
     known = [number(loader.get("batches")) for loader in run.listed("loaders")]
     lengths = {int(length) for length in known if length}
     if shuffled := next((who for length in (*lengths, 0) if (who := shuffles(run, length))), ""):
-        return f"{shuffled}, so no two epochs are alike"
+        return f"{shuffled}, so epochs must differ"
     if lengths and all(index % length for length in lengths):
-        return f"an epoch has {min(lengths)} batches and none ended there"
+        return f"an epoch has {min(lengths)} batches, and none ended there"
     before = period(hashes.values[:index])
     if before is not None and index % before:
-        return f"an epoch has {before} batches and none ended there"
+        return f"an epoch has {before} batches, and none ended there"
     rest = hashes.values[2 * index :]
     if len(rest) >= 2 and not np.array_equal(rest[:2], hashes.values[:2]):
-        return f"and the batch after them is a new one, not the first again: {index} batches are no epoch"
+        return f"the batch after them is new, so {index} batches are not an epoch"
     return ""
 
 
 QUESTION = Question(
     code="A5.2",
     name="new data after a resume",
-    asks="Does a resumed run go on with data it has not just seen?",
-    why="A loader that starts anew at a resume shows the first batches again and never the last ones: the loss drops "
-    "at "
-    "the seam, and part of the data is never used.",
+    asks="Does a resumed run continue with data it has not just seen?",
+    why="A loader that restarts at a resume shows the first batches again and never the last: the loss drops at the "
+    "resume, and part of the data is never used.",
     needs=("batch",),
     panel=1,
     thresholds=(
@@ -66,24 +66,24 @@ QUESTION = Question(
             name="batches",
             value=5,
             unit="batches",
-            meaning="how many must be repeated in a row",
+            meaning="how many batches in a row must repeat",
             seed="",
-            decision="one may come twice by chance",
+            decision="one batch may come twice by chance",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the data goes on where it was"),
+        Outcome(name="pass", answer=PASS, meaning="the data continues after a resume"),
         Outcome(
             name="from-the-start",
             answer=FAULT,
-            meaning="the resumed run begins with its first batches again",
-            fix="Save and load the loader's position (a stateful loader, or skip the batches that were used).",
+            meaning="the resumed run starts over with its first batches",
+            fix="Save and load the loader's position: use a stateful loader, or skip the batches already used.",
             explains=("D2", "S1", "C4.2"),
         ),
         Outcome(
             name="again",
             answer=NOTE,
-            meaning="the resumed run begins with its first batches again, perhaps with a new epoch",
+            meaning="the resumed run starts over with its first batches, perhaps a new epoch",
         ),
     ),
     find=find,

@@ -18,32 +18,32 @@ from steadyrun.text import percent, shown
 def find(run: Signals, limit: Limits) -> Finding:
     same, steps = _same_targets(run, limit)
     if _one_class(run):
-        raise NotApplicable("all labels are of one class: A5.9 asks about that")
+        raise NotApplicable("all labels have one class, which A5.9 covers")
     again, changed = _changed_targets(run)
     measured = {"same": same, "again": again, "changed": changed / again if again else 0.0}
     if same >= (1.0 if _by_chance(run, limit) else limit["same"]):
-        facts = f"{percent(same)} of {steps} batches have the same targets in the same order, while the inputs differ"
+        facts = f"{percent(same)} of {steps:,} batches have the same targets in the same order, though inputs differ"
         return _judged("repeated", facts, measured, run, limit)
     if again >= limit["again"] and changed > limit["changed"] * again and _chooses(run, limit):
-        facts = f"{percent(changed / again)} of {again:.0f} examples that came again have another label than before"
+        facts = f"{percent(changed / again)} of {again:,.0f} repeated examples came with a different label"
         return _judged("reassigned", facts, measured, run, limit)
-    return Finding("pass", f"{percent(same)} of {steps} batches have the same targets.", measured)
+    return Finding("pass", f"{percent(same)} of {steps:,} batches have the same targets in the same order.", measured)
 
 
 def _same_targets(run: Signals, limit: Limits) -> tuple[float, int]:
-    """The fraction of batches with the most frequent targets, of those whose inputs differ; and how many there are."""
+    """Of the batches with different inputs: the fraction with the most frequent targets, and how many there are."""
     if not run.has("target_hash"):
         if run.has("batch_hash"):
-            raise NotApplicable("a batch is one array: it has no targets of its own")
+            raise NotApplicable("a batch is one array without separate targets")
         raise MissingSignal("target_hash", "the batches were not recorded", "give run.step(loss, batch=…) the batch")
     targets, batches = run.points("target_hash"), run.points("batch_hash")
     if len(targets) < limit["steps"]:
-        raise MissingSignal("target_hash", f"only {len(targets)} batches are recorded, {limit['steps']:g} are needed")
+        raise MissingSignal("target_hash", f"recorded batches: {len(targets)}, needed: {limit['steps']:g}")
     pairs = np.unique(np.stack([targets.values, batches.values]), axis=1)
     _, counts = np.unique(pairs[0], return_counts=True)
     different = int(counts.sum())
     if different < limit["different"]:
-        raise NotApplicable(f"there are {different} different batches: labels that repeat prove nothing")
+        raise NotApplicable(f"too few different batches ({different}): repeated labels prove nothing")
     return float(counts.max() / different), different
 
 
@@ -53,7 +53,7 @@ def _one_class(run: Signals) -> bool:
 
 
 def _by_chance(run: Signals, limit: Limits) -> bool:
-    """Whether batches may well have the same labels because they are small, or nearly all of one class."""
+    """Whether batches may have the same labels by chance: they are small, or nearly all of one class."""
     examples, alike = run.maybe("examples"), run.maybe("targets/alike_overall")
     size = float(np.median(examples.values)) if examples is not None else 1.0
     if alike is None:
@@ -62,7 +62,7 @@ def _by_chance(run: Signals, limit: Limits) -> bool:
 
 
 def _changed_targets(run: Signals) -> tuple[float, float]:
-    """How many examples of the sample came again, and how many of them with another target."""
+    """How many sampled examples were repeated, and how many of them with a different target."""
     again, changed = run.maybe("inputs_again"), run.maybe("targets_changed")
     if again is None or changed is None:
         return 0.0, 0.0
@@ -70,12 +70,12 @@ def _changed_targets(run: Signals) -> tuple[float, float]:
 
 
 def _chooses(run: Signals, limit: Limits) -> bool:
-    """Whether the loss chooses a class: other targets are drawn anew on purpose, such as noise or another view."""
+    """Whether the loss chooses a class: other targets, such as noise or another view, change on purpose."""
     return known_facts(run, limit).objective == CROSS_ENTROPY
 
 
 def _judged(kind: str, facts: str, measured: dict[str, float], run: Signals, limit: Limits) -> Finding:
-    """A model that learns all the same has labels that are meant so: those of an episode, of a contrast."""
+    """If the model still learns, the labels are intended, such as those of an episode or of contrastive pairs."""
     loss, val = levels(run, "loss", limit["losses"]), run.maybe("val_loss")
     known = known_facts(run, limit)
     if val is not None:
@@ -85,26 +85,26 @@ def _judged(kind: str, facts: str, measured: dict[str, float], run: Signals, lim
         start = known.guess if known.guess is not None else loss.start
         reached, what = loss.best, "loss"
     measured["reached"] = reached / start if start else 1.0
-    facts = f"{facts}; the best {what} is {shown(reached)}"
+    facts = f"{facts}. The best {what} is {shown(reached)}"
     if known.moves_freely or measured["reached"] < limit["learned"]:
-        return Finding("meant", f"{facts}: the model learns all the same.", measured)
+        return Finding("meant", f"{facts}: the model learns.", measured)
     proved = limit.ask(s1_4_labels.QUESTION, run).outcome == "unrelated"
-    return Finding(
-        f"{kind}-unrelated" if proved else kind, f"{facts}: hardly anything is learned from the inputs.", measured
-    )
+    outcome = f"{kind}-unrelated" if proved else kind
+    base = "a guess costs" if known.guess is not None else "it began at"
+    return Finding(outcome, f"{facts}; {base} {shown(start)}.", measured)
 
 
 _EXPERIMENT = (
-    "Print ten inputs with their labels from the loop, twice with an epoch between. Each input must have its own "
-    "label, and the same one both times."
+    "Print ten inputs with their labels from the loop, twice, one epoch apart. Each input must have its own label, and "
+    "the same label both times."
 )
 _FIX = {
-    "repeated": "Take inputs and labels from the loader together in each step: the labels of one batch are used again.",
-    "reassigned": "Shuffle inputs and labels with one permutation: the same input has another label in each epoch.",
+    "repeated": "Take inputs and labels from the loader together in each step; do not reuse the labels of one batch.",
+    "reassigned": "Shuffle inputs and labels with the same permutation.",
 }
 _MEANING = {
-    "repeated": "every batch has the labels of one batch",
-    "reassigned": "an input has another label each time it comes",
+    "repeated": "every batch gets the labels of the same batch",
+    "reassigned": "inputs get a different label each time they come",
 }
 _FOLLOWS = ("C3", "C4", "S1", "V1.1", "V1.2", "V1.3")
 
@@ -112,8 +112,8 @@ QUESTION = Question(
     code="A5.7",
     name="labels stay with their inputs",
     asks="Does every input come with its own label?",
-    why="Labels of another batch, or shuffled apart from their inputs, leave nothing to learn: the loss stops at a "
-    "guess, as it does for a model that is too small or a learning rate that is wrong.",
+    why="Labels of another batch, or shuffled separately from their inputs, leave nothing to learn: the loss stops at "
+    "a guess, as it does if a model is too small or a learning rate is wrong.",
     needs=("batch",),
     panel=1,
     thresholds=(
@@ -122,7 +122,7 @@ QUESTION = Question(
             name="steps",
             value=20,
             unit="steps",
-            meaning="fewer show no repetition",
+            meaning="fewer do not show a repetition",
             seed="",
             decision="as in V1.6",
         ),
@@ -137,25 +137,25 @@ QUESTION = Question(
         Threshold(
             name="same",
             value=0.8,
-            unit="of the batches",
+            unit="fraction of the batches",
             meaning="how many may have the same targets in the same order",
             seed="",
-            decision="healthy runs come to 0.18, in batches of one; the last batch of an epoch may be shorter",
+            decision="healthy runs reach 0.18, with batches of one; the last batch of an epoch may be shorter",
             of="same",
         ),
         Threshold(
             name="chance",
             value=0.01,
-            unit="of the batches",
-            meaning="if more may have the same labels by chance, all of them must",
+            unit="fraction of the batches",
+            meaning="if more may have the same labels by chance, all batches must have them",
             seed="",
-            decision="batches of one, and data of nearly one class",
+            decision="batches of one example, and data of nearly one class",
         ),
         Threshold(
             name="small",
             value=8,
             unit="examples",
-            meaning="batches so small may have the same labels by chance, if the classes are not known",
+            meaning="smaller batches may have the same labels by chance, if the classes are unknown",
             seed="",
             decision="two equal classes: 1 of 256",
         ),
@@ -163,26 +163,27 @@ QUESTION = Question(
             name="again",
             value=100,
             unit="examples",
-            meaning="that came again: fewer are chance",
+            meaning="fewer repeated examples are chance",
             seed="",
             decision="three batches of 32",
         ),
         Threshold(
             name="changed",
             value=0.3,
-            unit="of the examples that came again",
-            meaning="how many may have another label",
+            unit="of the repeated examples",
+            meaning="how many may have a different label",
             seed="",
-            decision="healthy runs have none; label noise on purpose is about 20%, two classes shuffled apart give 50%",
+            decision="healthy runs have none; intended label noise is about 20%, two classes shuffled separately give "
+            "50%",
             of="changed",
         ),
         Threshold(
             name="learned",
             value=0.85,
-            unit="of a guess's loss, or of the first",
+            unit="of the loss of a guess, or of the first loss",
             meaning="below this the model learns from its inputs",
             seed="",
-            decision="labels of other inputs of the same batch leave a little to learn: one in 32 is its own",
+            decision="with labels shuffled within a batch a little can be learned: one label in 32 is right",
         ),
     ),
     outcomes=(
@@ -190,7 +191,7 @@ QUESTION = Question(
         Outcome(
             name="meant",
             answer=PASS,
-            meaning="labels repeat or change, and the model learns from its inputs all the same",
+            meaning="labels repeat or change, but the model learns from its inputs",
         ),
         *(
             Outcome(
@@ -208,7 +209,7 @@ QUESTION = Question(
             Outcome(
                 name=f"{kind}-unrelated",
                 answer=FAULT,
-                meaning=f"{_MEANING[kind]}, and nothing but the class frequencies is learned",
+                meaning=f"{_MEANING[kind]}: nothing is learned",
                 fix=_FIX[kind],
                 may_pass=True,
                 explains=_FOLLOWS,

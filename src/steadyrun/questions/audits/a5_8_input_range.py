@@ -1,4 +1,4 @@
-"""A5.8: are inputs of a size that a model can use?"""
+"""A5.8: are the inputs scaled?"""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from steadyrun.text import shown
 def find(run: Signals, limit: Limits) -> Finding:
     mean, std = run.maybe("inputs/mean"), run.maybe("inputs/std")
     if mean is None or std is None:
-        raise NotApplicable("the model is given no floating-point inputs, as far as was recorded")
+        raise NotApplicable("no floating-point inputs were recorded")
     size = math.hypot(float(np.median(mean.values)), float(np.median(std.values)))
     measured = {"size": size}
-    words = f"inputs have mean {shown(np.median(mean.values))} and deviation {shown(np.median(std.values))}"
+    words = f"Inputs have mean {shown(np.median(mean.values))} and standard deviation {shown(np.median(std.values))}"
     if limit["small"] <= size <= limit["large"] or _learns(run, limit):
         return Finding("pass", f"{words}.", measured)
-    limits = f"limits {shown(limit['small'])} and {shown(limit['large'])}"
-    return Finding("not-scaled", f"{words}, far from 1 ({limits}), and the model hardly learns.", measured)
+    limits = f"limits {limit['small']:g} and {limit['large']:g}"
+    return Finding("not-scaled", f"{words}; their root mean square is {shown(size)} ({limits}).", measured)
 
 
 def _learns(run: Signals, limit: Limits) -> bool:
-    """Whether the model is clearly better than a guess; if no guess is known, whether its loss falls."""
+    """Whether the model is clearly better than a guess, or, without a known guess, whether its loss falls."""
     guess = limit.ask(v1_2_guess.QUESTION, run)
     if "ratio" in guess.measured:
         return guess.kind == PASS and guess.measured["ratio"] < limit["works"]
@@ -36,17 +36,17 @@ def _learns(run: Signals, limit: Limits) -> bool:
 
 QUESTION = Question(
     code="A5.8",
-    name="the size of inputs",
+    name="inputs are scaled",
     asks="Are inputs of about unit size, or does the model learn from them as they are?",
-    why="Raw units (pixels to 255, prices, hertz) saturate units, and a rate that suits unit inputs is far too large "
-    "or too small for them.",
+    why="Raw units (pixels up to 255, prices, hertz) saturate units, and a learning rate that suits unit inputs is "
+    "far too large or too small for them.",
     needs=("inputs/mean", "inputs/std"),
     panel=1,
     thresholds=(
         Threshold(
             name="large",
             value=20,
-            unit="root of the mean square",
+            unit="root mean square",
             meaning="larger inputs are not scaled",
             seed="",
             decision="standardised inputs have 1, pixels up to 1; raw pixels have 150",
@@ -54,7 +54,7 @@ QUESTION = Question(
         Threshold(
             name="small",
             value=0.02,
-            unit="root of the mean square",
+            unit="root mean square",
             meaning="smaller inputs are not scaled",
             seed="",
             decision="fifty times below 1",
@@ -62,20 +62,22 @@ QUESTION = Question(
         Threshold(
             name="works",
             value=0.8,
-            unit="of a guess's loss",
-            meaning="a model this much better than a guess can use its inputs",
+            unit="of the loss of a guess",
+            meaning="a model with a lower loss can use its inputs",
             seed="",
             decision="as in C7.2",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="inputs can be used as they are"),
+        Outcome(name="pass", answer=PASS, meaning="the model can use its inputs as they are"),
         Outcome(
             name="not-scaled",
             answer=SUSPECT,
-            meaning="inputs are not scaled, and the model hardly learns from them",
-            fix="Subtract the mean and divide by the deviation of the training data, in training and in validation.",
-            experiment="Train 200 steps with standardised inputs: if the loss falls further, their size was the cause.",
+            meaning="inputs are not scaled, and the model hardly learns",
+            fix="Subtract the mean and divide by the standard deviation of the training data, in training and in "
+            "validation.",
+            experiment="Train 200 steps with standardised inputs. If the loss falls further, their scale was the "
+            "cause.",
             explains=("C7", "S6", "V1"),
             may_pass=True,
         ),

@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _SHOWN = 20  # steps after a resume
 _TINY = 1e-30  # no division by zero
@@ -16,7 +17,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     seams = [event.step for event in run.events("resume") if event.step is not None]
     scale = run.maybe("loss_scale")
     if not seams or scale is None:
-        raise NotApplicable("the run was not resumed" if not seams else "no loss is scaled")
+        raise NotApplicable("the run was not resumed" if not seams else "the loss is not scaled")
     factors = []
     for seam in seams:
         before, after = scale.where(scale.steps < seam), scale.from_step(seam)
@@ -28,22 +29,18 @@ def find(run: Signals, limit: Limits) -> Finding:
         if factor >= limit["factor"] and first != last:
             skipped = run.maybe("skipped")
             burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:_SHOWN] > 0))
-            message = f"the loss scale was {last:g} before the resume at step {seam} and {first:g} after it"
-            return Finding(
-                "lost",
-                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next "
-                f"{_SHOWN} steps were skipped.",
-                {"before": last, "after": first, "factor": factor, "skipped": float(burst)},
-                seam,
-            )
-    return Finding("pass", "the loss scale went on where it was.", {"factor": max(factors, default=1.0)})
+            message = f"At the resume at step {seam}, the loss scale jumped from {shown(last)} to {shown(first)} "
+            message += f"(limit: a factor of {limit['factor']:g}). {burst} of the next {_SHOWN} steps were skipped."
+            measured = {"before": last, "after": first, "factor": factor, "skipped": float(burst)}
+            return Finding("lost", message, measured, seam)
+    return Finding("pass", "The loss scale continued after the resume.", {"factor": max(factors, default=1.0)})
 
 
 QUESTION = Question(
     code="A6.1",
-    name="the loss scale after a resume",
-    asks="Does the loss scale go on where it was when the run is resumed?",
-    why="A new GradScaler starts at its first scale: a burst of overflows and skipped steps, or gradients that "
+    name="loss scale after a resume",
+    asks="Does the loss scale continue when the run is resumed?",
+    why="A new GradScaler starts at its initial scale: many overflows and skipped steps follow, or gradients "
     "underflow.",
     needs=("loss_scale",),
     panel=3,
@@ -52,18 +49,18 @@ QUESTION = Question(
             name="factor",
             value=4,
             unit="times",
-            meaning="between the last scale before and the first after",
+            meaning="how far the first scale after a resume may be from the last before it",
             seed="",
-            decision="one step moves it by 2",
+            decision="one update changes the scale by a factor of 2",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the scale was restored"),
+        Outcome(name="pass", answer=PASS, meaning="the loss scale was restored"),
         Outcome(
             name="lost",
             answer=FAULT,
-            meaning="the scaler was not restored",
-            fix="Save scaler.state_dict() with the checkpoint and load it at the resume.",
+            meaning="the loss scaler was not restored at the resume",
+            fix="Save scaler.state_dict() with the checkpoint, and load it at the resume.",
             explains=("D2", "D3", "S1", "S3"),
         ),
     ),

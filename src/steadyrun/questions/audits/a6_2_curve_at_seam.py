@@ -1,4 +1,4 @@
-"""A6.2: does the loss go on where it was when a run is resumed?"""
+"""A6.2: does the loss continue at its level when a run is resumed?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if worst is None or found.measured["lost"] > worst.measured["lost"]:
             worst = found
     if worst is None:
-        raise MissingSignal("loss", f"fewer than {span} losses are recorded before or after the resume")
+        raise MissingSignal("loss", f"fewer than {span} losses were recorded before or after the resume")
     return worst
 
 
@@ -34,23 +34,21 @@ def _judged(seam: int, start: float, before: np.ndarray, after: np.ndarray, limi
     spread = float(np.std(before - np.linspace(before[0], before[-1], len(before))))
     lost = (first - last) / (start - last) if start > last else 0.0
     measured = {"before": last, "after": first, "lost": lost}
-    words = f"loss {shown(last)} before the resume at step {seam}, {shown(first)} after it"
+    words = f"Loss was {shown(last)} before the resume at step {seam} and {shown(first)} after it"
     if lost > limit["lost"] and first - last > limit["spreads"] * spread:
         if lost > limit["all"]:
-            return Finding(
-                "back-at-start", f"{words}, {shown(start)} at the start: the descent is lost.", measured, seam
-            )
-        message = f"{words}: {percent(lost)} of the descent is lost (limit {percent(limit['lost'])})."
+            return Finding("back-at-start", f"{words}; it started at {shown(start)}.", measured, seam)
+        message = f"{words}: it lost {percent(lost)} of its descent (limit {percent(limit['lost'])})."
         return Finding("set-back", message, measured, seam)
     return Finding("pass", f"{words}.", measured, seam)
 
 
 QUESTION = Question(
     code="A6.2",
-    name="the curve after a resume",
-    asks="Does the loss go on where it was when the run is resumed?",
-    why="A resume that restores everything cannot be seen in the curve. One that loses weights, averages, the "
-    "optimizer's state or the preparation of data begins higher.",
+    name="loss after a resume",
+    asks="Does the loss continue at its level when the run is resumed?",
+    why="A resume that restores everything does not show in the loss. If weights, averages, the optimizer's state or "
+    "the data preparation are lost, the loss jumps up.",
     needs=("loss",),
     panel=1,
     thresholds=(
@@ -58,26 +56,26 @@ QUESTION = Question(
             name="steps",
             value=10,
             unit="steps",
-            meaning="how many losses before and after are compared",
+            meaning="how many losses before and after the resume are compared",
             seed="",
-            decision="few enough that training does not mend it meanwhile",
+            decision="few enough that training does not hide the jump",
         ),
         Threshold(
             name="lost",
             value=0.2,
             unit="fraction of the descent",
-            meaning="how much may be lost at the seam",
+            meaning="how much of its descent the loss may lose at the resume",
             seed="",
-            decision="an optimizer whose moments start again loses less on a healthy run",
+            decision="on a healthy run, an optimizer whose moments start again loses less",
             of="lost",
         ),
         Threshold(
             name="all",
             value=0.8,
             unit="fraction of the descent",
-            meaning="if more is lost, the weights are those of the start",
+            meaning="if more is lost, the weights were not restored",
             seed="",
-            decision="ten steps of new training win a little back; an optimizer or data that begin again lose far less",
+            decision="ten steps of new training recover a little; an optimizer or data that start again lose far less",
         ),
         Threshold(
             name="spreads",
@@ -85,26 +83,26 @@ QUESTION = Question(
             unit="standard deviations of the loss",
             meaning="smaller jumps are noise",
             seed="",
-            decision="a median of ten lies within one",
+            decision="the median of ten losses is within one",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the loss goes on"),
+        Outcome(name="pass", answer=PASS, meaning="the loss continues at its level"),
         Outcome(
             name="back-at-start",
             answer=FAULT,
-            meaning="the loss is where it began after the resume: the weights were not restored",
-            fix='Load the weights of the last checkpoint: model.load_state_dict(checkpoint["model"]), strict.',
+            meaning="the weights were not restored at the resume",
+            fix='Load the weights of the last checkpoint: model.load_state_dict(checkpoint["model"], strict=True).',
             explains=("D2", "V1", "C4", "S"),
         ),
         Outcome(
             name="set-back",
             answer=SUSPECT,
-            meaning="the loss is much higher after the resume: something was not restored",
-            fix="Restore weights, buffers, optimizer, scheduler and data position together; compare the loss of one "
+            meaning="the resume did not restore everything: the loss jumped up",
+            fix="Restore weights, buffers, optimizer, scheduler and data position together. Compare the loss of one "
             "batch before saving and after loading.",
-            experiment="Evaluate one fixed batch before saving and after loading: if the losses differ, weights or "
-            "buffers are not restored; if not, the optimizer or the data is.",
+            experiment="Evaluate one fixed batch before saving and after loading. If the losses differ, weights or "
+            "buffers are not restored; if not, the optimizer or the data position is not.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""A7.1: did the run end with an exception whose cause shows?"""
+"""A7.1: did an exception end the run, and what caused it?"""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def find(run: Signals, _limit: Limits) -> Finding:
         measured = {"smallest": float(low), "largest": float(high), "size": float(size)}
         worst = high if high >= size else low
         if shown["what"] == "token":
-            message = f"id {worst} was looked up in an embedding of {size} rows ({facts})."
+            message = f"Token id {worst} was looked up in an embedding with {size} rows ({facts})."
             return Finding("token-out-of-range", message, measured, at)
-        return Finding("label-out-of-range", f"label {worst} among {size} classes ({facts}).", measured, at)
+        return Finding("label-out-of-range", f"Label {worst} is not among {size} classes ({facts}).", measured, at)
     frames = failure.get("traceback")
     where = f" ({frames[-1]})" if isinstance(frames, list) and frames else ""
     if not run.names and failure.get("type") not in _FROM_OUTSIDE:
-        return Finding("before-first-step", f"the program ended before its first recorded step with {facts}{where}.")
-    return Finding("exception", f"the run ended with {facts}{where}.", step=at)
+        return Finding("before-first-step", f"The program ended before its first recorded step: {facts}{where}.")
+    return Finding("exception", f"The run ended with {facts}{where}.", step=at)
 
 
 QUESTION = Question(
     code="A7.1",
     name="how the run ended",
-    asks="Did an exception end the run, and do its frames show the cause?",
-    why="A token id beyond the embedding, or a label beyond the classes, is an error about an index; the frames of the "
+    asks="Did an exception end the run, and does its traceback show the cause?",
+    why="A token id beyond the embedding, or a label beyond the classes, raises an index error; the frames of the "
     "exception still hold the numbers.",
     needs=("loss",),
     panel=None,
@@ -45,23 +45,24 @@ QUESTION = Question(
         Outcome(
             name="token-out-of-range",
             answer=FAULT,
-            meaning="a token id is larger than the embedding",
+            meaning="a token id is outside the embedding",
             fix="Resize the embedding to the tokenizer (model.resize_token_embeddings), or use the tokenizer that "
-            "belongs to it.",
+            "belongs to the model.",
             explains=("C", "D", "S"),
         ),
         Outcome(
             name="label-out-of-range",
             answer=FAULT,
-            meaning="a label is outside of the classes",
-            fix="Count the classes from 0 and give the output layer one score for each; mask with ignore_index.",
+            meaning="a label is outside the classes",
+            fix="Number the classes from 0, give the output layer one score per class, and mask labels with "
+            "ignore_index.",
             explains=("C", "D", "S"),
         ),
         Outcome(
             name="before-first-step",
             answer=FAULT,
-            meaning="the program failed before it trained",
-            fix="Repair the line that raises; run `steadyrun preflight` on the program before the next start.",
+            meaning="the program failed before its first step",
+            fix="Fix the line that raises. Run `steadyrun preflight` on the program before the next start.",
             explains=("C", "D", "S", "V"),
         ),
         Outcome(name="exception", answer=NOTE, meaning="an exception ended the run"),

@@ -1,4 +1,4 @@
-"""A8.1: does attention leave padding alone?"""
+"""A8.1: does attention ignore padding?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no attention over padded tokens was seen")
     measured = {"share": float(np.median(share.values))}
     first = in_a_row(share.values > limit["share"], limit["samples"])
-    words = f"real positions give {percent(measured['share'])} of their attention to padding"
+    words = f"Real positions give {percent(measured['share'])} of their attention to padding"
     if first is not None:
         return Finding("seems-attended", f"{words} (limit {percent(limit['share'])}).", measured, share.step_at(first))
     return Finding("pass", f"{words}.", measured)
@@ -29,37 +29,38 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 QUESTION = Question(
     code="A8.1",
-    name="attention leaves padding alone",
+    name="attention ignores padding",
     asks="Do real positions attend to padding?",
-    why="Padding is not content. A model that looks at it gives other answers to the same text in another batch.",
+    why="Padding is not content. A model that attends to it gives different answers to the same text in different "
+    "batches.",
     needs=("padding_attention", "pad_id"),
     panel=6,
     thresholds=(
         Threshold(
             name="share",
             value=0.01,
-            unit="of the attention",
+            unit="fraction of the attention",
             meaning="how much may fall on padding",
             seed="",
-            decision="a mask leaves exactly none; a learned aversion is not a mask",
+            decision="with a mask exactly none; a learned low weight is not a mask",
         ),
         Threshold(
             name="samples",
             value=3,
-            unit="sampled steps in a row",
+            unit="consecutive sampled steps",
             meaning="how many must show it",
             seed="",
-            decision="three are no accident",
+            decision="three in a row are not an accident",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="padding is masked"),
+        Outcome(name="pass", answer=PASS, meaning="attention ignores padding"),
         Outcome(
             name="seems-attended",
             answer=SUSPECT,
-            meaning="attention seems not to be masked: real positions look at padding",
-            fix="Give attention a mask of the padded keys (key_padding_mask, attention_mask).",
-            experiment="Run steadyrun preflight: it disturbs the padding and sees whether other outputs move.",
+            meaning="attention to padding does not seem to be masked",
+            fix="Pass a mask of the padded keys to attention (key_padding_mask, attention_mask).",
+            experiment="Run `steadyrun preflight`: it changes the padding and checks whether other outputs move.",
             explains=("S6",),
         ),
     ),

@@ -1,1 +1,1 @@
-"""The questions C…: is the run set up as it was meant? Their order and edges are in `trees/configuration.py`."""
+"""The questions C…: whether the run is set up as intended. Their order and edges are in `trees/configuration.py`."""

@@ -1,4 +1,4 @@
-"""C1.1: is the loss of the first step that of a model that knows nothing?"""
+"""C1.1: the first loss is the loss of a guess."""
 
 from __future__ import annotations
 
@@ -22,38 +22,45 @@ def find(run: Signals, limit: Limits) -> Finding:
     loss = run.points("loss")
     if loss.steps[0] > 0:
         raise MissingSignal(
-            "loss", f"the first recorded step is {loss.step_at(0)}, not 0", "record from the first step on"
+            "loss", f"the record begins at step {loss.step_at(0)}, not at 0", "record from the first step on"
         )
     expected, first = math.log(count), float(loss.values[0])
     offset = first - expected
     measured = {"loss": first, "expected": expected, "offset": offset}
-    facts = f"loss {shown(first)} at step 0; ln {count} = {shown(expected)} is the loss of a uniform guess"
+    loss_0, guess = f"The loss at step 0 is {shown(first)}", f"a uniform guess over {count} classes ({shown(expected)})"
     if offset > limit["high"]:
-        return Finding("high", f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured, 0)
+        message = f"{loss_0}, {shown(offset)} above {guess}; limit {limit['high']:g}."
+        return Finding("high", message, measured, 0)
     if offset < -limit["low"]:
-        return _low(run, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", first, measured, limit)
+        return _low(run, f"{loss_0}, {shown(-offset)} below {guess}", first, measured, limit)
     if abs(offset) > limit["band"]:
-        return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured, 0)
-    return Finding("pass", f"{facts} (within {limit['band']:g}).", measured, 0)
+        side = "above" if offset > 0 else "below"
+        message = f"{loss_0}, {shown(abs(offset))} {side} {guess}; limit {limit['band']:g}."
+        return Finding("off", message, measured, 0)
+    return Finding("pass", f"{loss_0}, within {limit['band']:g} of {guess}.", measured, 0)
 
 
 def _low(run: Signals, facts: str, first: float, measured: dict[str, float], limit: Limits) -> Finding:
-    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+    """Tell trained weights from a loss that omits most targets: the scales of norm layers decide."""
     if abs(first - math.log(2)) < limit["binary"]:
-        raise NotApplicable(f"{facts}; but {shown(first)} is ln 2, a guess between yes and no: a binary cross-entropy")
+        raise NotApplicable(f"the first loss, {shown(first)}, is that of a binary cross-entropy (ln 2)")
     new, known = _norm_scales(run)
     if run.config.get("init") == "random" and new < known:
-        message = f"{facts}; random weights are declared, and {known - new} of {known} norm layers have learned scales."
+        message = f"{facts}. Random weights are declared, but {known - new} of {known} norm layers have trained scales."
         return Finding("already-trained", message, measured, 0)
     baseline = run.declared("baseline_loss")
     if known and run.config.get("init") == "random" and baseline is not None and first < baseline:
-        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {known} norm layers are as new."
+        message = (
+            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: {known} of {known} norm "
+            "layers have their initial scales."
+        )
         return Finding("counts-too-little", message, measured, 0)
-    return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured, 0)
+    message = f"{facts}; limit {limit['low']:g}. Trained weights, a class prior in the bias or another loss explain it."
+    return Finding("low", message, measured, 0)
 
 
 def _norm_scales(run: Signals) -> tuple[int, int]:
-    """How many norm layers have scales that are all alike (1, or 0 at the end of a branch), and of how many."""
+    """The number of norm layers with constant scales (1, or 0 at the end of a branch), and of all norm layers."""
     scales = [
         entry
         for entry in run.listed("initial_weights")
@@ -66,9 +73,10 @@ def _norm_scales(run: Signals) -> tuple[int, int]:
 QUESTION = Question(
     code="C1.1",
     name="initial loss",
-    asks="Is the loss at step 0 within 0.5 of ln V, where V is the number of classes or the vocabulary size?",
-    why="A model that knows nothing gives every class the same probability, and its cross-entropy is ln V. More "
-    "means it starts out confidently wrong (weights too large, a head bias); much less means it is not untrained.",
+    asks="Is the loss at step 0 within 0.5 of ln V, with V the number of classes or the vocabulary size?",
+    why="An untrained model gives every class the same probability, so its cross-entropy is ln V. A higher loss means "
+    "it starts confidently wrong (large weights, a bias in the output layer); a much lower loss means it is not "
+    "untrained.",
     needs=("loss", "vocab_size or num_classes"),
     panel=1,
     thresholds=(
@@ -78,14 +86,14 @@ QUESTION = Question(
             unit="nats",
             meaning="distance from ln V that still passes",
             seed="0.5 around ln V",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
             of="offset",
         ),
         Threshold(
             name="high",
             value=1.76,
             unit="nats",
-            meaning="above ln V by more than this",
+            meaning="distance above ln V that is a note",
             seed="8.0 for V = 512",
             decision="8.0 is 1.76 above ln 512; as an offset it holds for any number of classes",
             of="offset",
@@ -94,7 +102,7 @@ QUESTION = Question(
             name="low",
             value=2.24,
             unit="nats",
-            meaning="below ln V by more than this",
+            meaning="distance below ln V that is unusual",
             seed="4.0 for V = 512",
             decision="4.0 is 2.24 below ln 512; as an offset it holds for any number of classes",
             of="-offset",
@@ -103,43 +111,42 @@ QUESTION = Question(
             name="binary",
             value=0.1,
             unit="nats",
-            meaning="a first loss this close to ln 2 is that of a binary cross-entropy",
+            meaning="a first loss this close to ln 2 is a binary cross-entropy",
             seed="",
-            decision="ln 2 is the loss of a guess between yes and no",
+            decision="ln 2 is the loss of a guess between two classes",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the model starts as ignorant as it should"),
+        Outcome(name="pass", answer=PASS, meaning="the first loss is that of an untrained model"),
         Outcome(
             name="off",
             answer=NOTE,
-            meaning="outside the band but inside the hard limits: the initial weights are looked at first",
+            meaning="the first loss differs from that of a guess",
         ),
         Outcome(
             name="high",
             answer=NOTE,
-            meaning="the loss starts far above a guess: weights and reduction are looked at; a margin, an "
-            "auxiliary head or "
-            "another unit explains it, too",
-            fix="Look at how the output layer and its bias are initialised, and whether the loss is a mean over items.",
+            meaning="the first loss is far above that of a guess",
+            fix="Check the initialisation of the output layer and its bias, and that the loss is a mean over items. A "
+            "margin, an auxiliary loss or another unit also explains it.",
         ),
         Outcome(
             name="low",
             answer=NOTE,
-            meaning="the loss starts far below a guess: learned weights, a bias that knows the classes, or "
-            "another loss",
+            meaning="the first loss is far below that of a guess",
         ),
         Outcome(
             name="already-trained",
             answer=FAULT,
-            meaning="random weights are declared, but the model is not untrained",
-            fix="Look for a checkpoint that is loaded; if it is meant, declare config={'init': 'pretrained'}.",
+            meaning="random weights are declared, but the weights are trained",
+            fix="Find the code that loads a checkpoint and remove it; if you want it, declare config={'init': "
+            "'pretrained'}.",
         ),
         Outcome(
             name="counts-too-little",
             answer=FAULT,
-            meaning="an untrained model cannot be below the baseline: the loss leaves out most of what it should count",
-            fix="Look at what the loss masks and what it divides by: the mean is over the items that are kept.",
+            meaning="the loss omits most of the targets",
+            fix="Print the loss mask and the divisor of the loss: divide by the number of targets that the mask keeps.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""C1.2: has the first gradient a size that training can start from?"""
+"""C1.2: the size of the first gradient."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from steadyrun.signals.intent import summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import maximizes
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import apart, shown
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """How often the loss counts an item, as far as the first step tells."""
+    """A loss that is a sum: how many times too large it is for a mean, and the number of items."""
 
     items: float
     times: float
@@ -35,54 +35,57 @@ def find(run: Signals, limit: Limits) -> Finding:
     norms = run.points("grad_norm")
     if norms.steps[0] > 1:
         first_step = norms.step_at(0)
-        raise MissingSignal(
-            "grad_norm", f"the first recorded gradient is that of step {first_step}", "record from step 0"
-        )
+        raise MissingSignal("grad_norm", f"the first gradient is recorded at step {first_step}", "record from step 0")
     first = float(norms.values[0])
     measured = {"grad_norm": first}
-    facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
+    facts = f"The gradient norm is {shown(first)} at step {norms.step_at(0)}"
     times = _sign(run, limit.count("first"))
     if times is not None and classes is not None and abs(times + 1) < limit["factor"] and not maximizes(run):
-        message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
+        message = f"backward() starts from {shown(times)} times the loss, that is from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
     summed = _summed(run, limit, classes)
     if summed is not None and not _undone(run, summed.times, limit["factor"]):
         measured |= {"items": summed.items, "times": summed.times}
         message = (
-            f"{facts}; {summed.what} is {shown(summed.times)} times too large for a mean: the batch has "
-            f"{summed.items:g} items."
+            f"{summed.what} is {shown(summed.times)} times as large as a mean, and the batch has {summed.items:g} "
+            f"items. {facts}."
         )
         declared = run.config.get("reduction") == "mean"
         return Finding("wrong-reduction" if declared else "perhaps-summed", message, measured, 0)
     if _lost_before_step(run, norms.values, limit.count("first")):
-        message = f"{facts} when backward ended; the optimizer found none, in this step and the next ones."
+        message = f"{facts} after backward(), but 0 at optimizer.step(), also in the next steps."
         return Finding("erased", message, measured | {"at_backward": first}, 0)
     if _nothing_comes_back(norms.values, classes, limit):
         if (had := _erased(run)) is not None:
-            message = f"{facts}, although it was {shown(had)} when backward ended."
+            message = f"{facts}, but it was {shown(had)} after backward()."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
         if known.learns:
-            raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
-        message = f"{facts}, and in the steps after it: nothing comes back."
+            raise MissingSignal(
+                "grad_norm", f"grad_norm is {shown(first)} while the loss falls: it is rounded or not the gradient norm"
+            )
+        message = f"{facts} and in the steps after it."
         return Finding("nothing", message, measured, 0, may_pass=classes is None)
     if classes is not None and first < limit["low"]:
-        return Finding("too-small", f"{facts}, limit {limit['low']:g}: hardly anything comes back.", measured, 0)
+        return Finding("too-small", f"{facts} (limit {limit['low']:g}).", measured, 0)
     if first > limit["high"]:
-        return Finding("too-large", f"{facts}, above {limit['high']:g}.", measured, 0)
+        size, most = apart(first, limit["high"])
+        message = f"The gradient norm is {size} at step {norms.step_at(0)} (limit {most})."
+        return Finding("too-large", message, measured, 0)
     if classes is not None and not limit["band_low"] <= first <= limit["band_high"]:
         band = f"{limit['band_low']:g} to {limit['band_high']:g}"
-        return Finding("unusual", f"{facts}, outside {band}.", measured, 0)
-    return Finding("pass", f"{facts} (limits {limit['low']:g} and {limit['high']:g}).", measured, 0)
+        return Finding("unusual", f"{facts}, normally {band}.", measured, 0)
+    limits = f"limit {limit['high']:g}" if classes is None else f"limits {limit['low']:g} and {limit['high']:g}"
+    return Finding("pass", f"{facts} ({limits}).", measured, 0)
 
 
 def _undone(run: Signals, times: float, close: float) -> bool:
-    """Whether gradients are divided by the factor before the step: a loss scale by hand."""
+    """Whether the gradients are divided by the same factor before the step: a manual loss scale."""
     later = divided_later(run)
     return later is not None and abs(later / times - 1) < close
 
 
 def _nothing_comes_back(norms: Floats, classes: int | None, limit: Limits) -> bool:
-    """Exactly nothing in the first steps of a cross-entropy; a reward may stay away for longer."""
+    """Whether the first gradients are exactly 0; losses other than a cross-entropy get more time: rewards come late."""
     if classes is None:
         return len(norms) >= limit["long"] and not np.any(norms)
     first = limit.count("first")
@@ -90,8 +93,8 @@ def _nothing_comes_back(norms: Floats, classes: int | None, limit: Limits) -> bo
 
 
 def _lost_before_step(run: Signals, norms: Floats, first: int) -> bool:
-    """Whether there are gradients and the optimizer, which steps, finds none."""
-    if run.has("clip_threshold"):  # the clip function then told both norms
+    """Whether gradients exist after backward(), but not when the optimizer steps."""
+    if run.has("clip_threshold"):  # the clip function then gave both norms
         return False
     applied, skipped = run.maybe("grad_norm_applied"), run.maybe("skipped")
     if applied is None or len(applied) < first or not np.all(norms[:first] > 0):
@@ -100,13 +103,13 @@ def _lost_before_step(run: Signals, norms: Floats, first: int) -> bool:
 
 
 def _erased(run: Signals) -> float | None:
-    """The gradient norm when backward ended, where it was there and gone a moment later."""
+    """The gradient norm after backward() if it was above 0 there."""
     before = at_backward(run)
     return float(before.values[0]) if before is not None and len(before) and before.values[0] > 0 else None
 
 
 def _sign(run: Signals, most: int) -> float | None:
-    """What backward() starts from, as a multiple of the loss, typical of the first steps."""
+    """The number that backward() starts from as a multiple of the loss: the median of the first steps."""
     loss, root = run.maybe("loss"), run.maybe("backward_loss")
     if loss is None or root is None or not len(loss) or loss.steps[0] != root.steps[0]:
         return None
@@ -117,7 +120,7 @@ def _sign(run: Signals, most: int) -> float | None:
 
 
 def _summed(run: Signals, limit: Limits, classes: int | None) -> Reduction | None:
-    """Whether the loss is larger than a mean would be by just the number of items in the batch."""
+    """A loss that is larger than a mean by the number of items in the batch."""
     loss, tolerance = run.maybe("loss"), limit["items"]
     if loss is None or loss.steps[0] > 1 or run.config.get("reduction") not in (None, "mean"):
         return None
@@ -125,9 +128,9 @@ def _summed(run: Signals, limit: Limits, classes: int | None) -> Reduction | Non
     candidates = []
     root = run.maybe("backward_loss")
     if root is not None and root.steps[0] == loss.steps[0] and first > 0:
-        candidates.append((float(root.values[0]) / first, "the number that backward() starts from"))
+        candidates.append((float(root.values[0]) / first, "The number that backward() starts from"))
     if count is not None:
-        candidates.append((first / math.log(count), "the loss"))
+        candidates.append((first / math.log(count), "The loss"))
     candidates = [(times, what) for times, what in candidates if times * (1 + tolerance) > limit["many"]]
     for name in ("tokens", "examples") if candidates else ():
         series = run.maybe(name)
@@ -142,8 +145,8 @@ QUESTION = Question(
     code="C1.2",
     name="first gradient norm",
     asks="Is the gradient norm of the first batch between 0.1 and 10, and certainly between 0.001 and 100?",
-    why="A first gradient that is far too large comes from a broken initialisation or from a loss that is summed "
-    "where a mean was meant; one of nearly zero means that the data or the loss mask carries no signal.",
+    why="A first gradient that is far too large comes from a bad initialisation or from a loss that is a sum instead "
+    "of a mean. A first gradient near zero means that the data or the loss mask carries no signal.",
     needs=("grad_norm",),
     panel=3,
     thresholds=(
@@ -151,38 +154,37 @@ QUESTION = Question(
             name="band_low",
             value=0.1,
             unit="",
-            meaning="smallest unremarkable norm",
+            meaning="smallest ordinary norm",
             seed="0.1",
-            decision="as specified; a note",
+            decision="the rule of thumb; a note",
             of="-grad_norm",
         ),
         Threshold(
             name="band_high",
             value=10,
             unit="",
-            meaning="largest unremarkable norm",
+            meaning="largest ordinary norm",
             seed="10",
-            decision="as specified; a note",
+            decision="the rule of thumb; a note",
             of="grad_norm",
         ),
         Threshold(
             name="high",
             value=100,
             unit="",
-            meaning="norm above which the start is looked into",
+            meaning="norm of a very large first gradient",
             seed="100",
-            decision="by itself a note, since the norm follows the scale of the loss; the cause is proved by C5 "
-            "or by the "
-            "number of items",
+            decision="a note by itself, since the norm follows the scale of the loss; C5 or the number of items "
+            "proves the cause",
             of="grad_norm",
         ),
         Threshold(
             name="low",
             value=0.001,
             unit="",
-            meaning="norm below which nothing comes back",
+            meaning="norm of next to no gradient",
             seed="0.001",
-            decision="a note, since small initial weights also do it; a fault is a gradient of exactly zero",
+            decision="a note, since small initial weights also cause it; only a gradient of exactly 0 is a fault",
             of="-grad_norm",
         ),
         Threshold(
@@ -191,14 +193,14 @@ QUESTION = Question(
             unit="",
             meaning="how close the factor must be to the number of items",
             seed="",
-            decision="targets may be one fewer than tokens per sentence; chance agreement needs the same factor twice",
+            decision="a sentence may have one target fewer than tokens; by chance the factor would have to agree twice",
             of="times",
         ),
         Threshold(
             name="factor",
             value=0.05,
             unit="",
-            meaning="how close a factor must be to the one that is expected",
+            meaning="how close a factor must be to the expected factor",
             seed="",
             decision="exact up to rounding",
         ),
@@ -206,69 +208,71 @@ QUESTION = Question(
             name="many",
             value=8,
             unit="items",
-            meaning="fewer items prove no sum",
+            meaning="with fewer items, a factor does not prove a sum",
             seed="",
-            decision="smaller factors have other explanations: heads, micro-batches, processes",
+            decision="smaller factors have other explanations: output heads, micro-batches, processes",
         ),
         Threshold(
             name="first",
             value=5,
             unit="steps",
-            meaning="how long the gradient must be zero from the start",
+            meaning="how many first steps must have a gradient of 0",
             seed="",
-            decision="so many are not an accident of one batch",
+            decision="one odd batch does not explain this many",
         ),
         Threshold(
             name="long",
             value=100,
             unit="steps",
-            meaning="the same if the loss is not known to be a cross-entropy",
+            meaning="the same, if the loss is not known to be a cross-entropy",
             seed="",
-            decision="a reward may stay away for longer",
+            decision="a reward may come late",
         ),
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first gradient has an ordinary size"),
-        Outcome(name="unusual", answer=NOTE, meaning="outside the usual band, inside the hard limits"),
+        Outcome(name="unusual", answer=NOTE, meaning="the first gradient is outside its usual range"),
         Outcome(
             name="wrong-sign",
             answer=FAULT,
-            meaning="the negative of the loss is differentiated: the optimizer climbs",
-            fix="Call backward() on the loss itself; a minus belongs to rewards and log-likelihoods only.",
+            meaning="backward() runs on the negative loss, so the optimizer climbs",
+            fix="Call backward() on the loss itself. Negate only rewards and log-likelihoods.",
         ),
         Outcome(
             name="wrong-reduction",
             answer=FAULT,
-            meaning="the loss is summed over items where a mean is meant",
-            fix="Reduce the loss with a mean over the items that count (reduction='mean'), or declare "
-            "config={'reduction': 'sum'} and choose the learning rate for it.",
+            meaning="the loss is a sum over items, but a mean is declared",
+            fix="Use the mean over the items that count (reduction='mean'), or declare config={'reduction': 'sum'} "
+            "and choose the learning rate for it.",
         ),
         Outcome(
             name="perhaps-summed",
             answer=NOTE,
-            meaning="the loss seems to be summed over items; that a mean is meant is not declared (config reduction)",
+            meaning="the loss seems to be a sum over items, not a mean",
         ),
         Outcome(
             name="too-large",
             answer=NOTE,
-            meaning="the first gradient is very large: the initial weights are looked at",
+            meaning="the first gradient is very large",
         ),
         Outcome(
             name="erased",
             answer=FAULT,
-            meaning="gradients are there when backward ends and gone when the optimizer steps",
-            fix="Call zero_grad() after the optimizer's step (or before backward), not between backward and step.",
+            meaning="the gradients are cleared before the optimizer steps",
+            fix="Call optimizer.zero_grad() after optimizer.step() or before backward(), not between backward() and "
+            "step().",
         ),
         Outcome(
             name="nothing",
             answer=FAULT,
-            meaning="the batch gives no gradient: a loss mask that is zero everywhere, or constant targets",
-            fix="Print one batch and count the targets that are not masked, and how many different ones there are.",
+            meaning="the gradient is zero from the start",
+            fix="Print one batch: count the targets that the loss mask keeps, and how many of them differ. Constant "
+            "targets and an empty mask give no gradient.",
         ),
         Outcome(
             name="too-small",
             answer=NOTE,
-            meaning="hardly any gradient at first: very small weights, or a loss that hardly counts anything",
+            meaning="the first gradient is close to zero",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""C2.1: is the learning rate that was used the one that was meant?"""
+"""C2.1: the learning rate follows the declared schedule."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from steadyrun.signals.declared_schedule import agreement, distance, unknown_sch
 from steadyrun.signals.learning_rates import RecordedRates
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, percent, shown
 
-_HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or give run.watch(…, scheduler=scheduler)'
+_HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or call run.watch(…, scheduler=scheduler)'
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     recorded = known_rates(run, limit)
     if len(recorded.rates) < limit["rates"]:
-        raise MissingSignal("lr/*", f"only {len(recorded.rates)} learning rates are recorded yet", "let it run on")
+        counted_rates = counted(len(recorded.rates), "learning rate")
+        raise MissingSignal("lr/*", f"the record has only {counted_rates} so far", "let it run on")
     plan = recorded.plan
     if plan is None:
         return _against_scheduler(recorded, limit)
     if plan.peak <= 0:
-        raise NotApplicable(f"the declared peak of the learning rate is {shown(plan.peak)}: not a schedule")
+        raise NotApplicable(f"the declared peak of the learning rate is {shown(plan.peak)}, which is not a schedule")
     measured = {
         "distance": distance(recorded.rates.values, plan.rate(recorded.rates.steps), plan.peak),
         "peak": float(np.max(recorded.rates.values)),
@@ -43,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
-    """Nothing is declared in full: the scheduler's own dry run is all there is to compare with."""
+    """Compare with a dry run of the scheduler, since no complete schedule is declared."""
     rates = recorded.rates
     warmup = recorded.run.declared("warmup_steps") or 0
     over = rates.steps[-1] > warmup
@@ -52,10 +53,11 @@ def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
         return warmup_missing(recorded, warmup)
     unknown = unknown_schedule(recorded.run.config)
     if recorded.dry is None and unknown:
-        raise MissingSignal("schedule", f"{unknown}: nothing can be compared with it", _HOW)
+        raise MissingSignal("schedule", f"{unknown}, so the recorded rates cannot be compared with it", _HOW)
     if recorded.dry is None:
         raise NotApplicable(
-            "no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry", "schedule"
+            "no schedule is declared (config schedule, lr_max, total_steps) or known from a watched scheduler",
+            "schedule",
         )
     counts = recorded.counts
     if counts is None:
@@ -65,20 +67,21 @@ def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
     if recorded.constant and float(np.ptp(counts)) == 0 and not recorded.run.running:
         return Finding(
             "idle",
-            f"the scheduler was not stepped in {len(rates)} steps; the rate stayed at {shown(recorded.peak)}.",
+            f"The scheduler was never stepped in {counted(len(rates), 'step')}; the learning rate stayed at "
+            f"{shown(recorded.peak)}.",
             measured,
         )
     if share >= limit["share"]:
         return Finding(
             "pass",
-            f"the recorded rates are those of the scheduler's dry run (peak {shown(recorded.peak)})"
+            f"The recorded rates match a dry run of the scheduler (peak {shown(recorded.peak)})"
             f"{f'; {unknown}, so it was not compared' if unknown else ''}.",
             measured,
         )
     return Finding(
         "differs-from-scheduler",
-        f"only {share:.0%} of the recorded rates are those of the scheduler's dry run (limit {limit['share']:.0%}): "
-        "something else sets the learning rate, too.",
+        f"Only {percent(share)} of the recorded rates match a dry run of the scheduler (limit {limit['share']:.0%}): "
+        "other code also sets the learning rate.",
         measured,
     )
 
@@ -86,25 +89,25 @@ def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
 QUESTION = Question(
     code="C2.1",
     name="learning-rate schedule",
-    asks="Does the learning rate over the steps match the configured warmup and decay?",
-    why="A scheduler that is never stepped, stepped too often, built for another number of steps or lost in a "
-    "rebuilt optimizer leaves no error behind: only the curve shows it.",
+    asks="Does the learning rate follow the declared warmup and decay?",
+    why="A scheduler that is never stepped, stepped too often, built for another number of steps or lost with a "
+    "rebuilt optimizer raises no error: only the curve shows it.",
     needs=("lr/*", "schedule", "lr_max", "lr_min", "warmup_steps", "total_steps"),
     panel=2,
     thresholds=(
         Threshold(
             name="close",
             value=0.05,
-            unit="share of the peak",
-            meaning="distance of a rate that still agrees",
-            seed="5% of lr_max (2.2)",
-            decision="covers t / W against (t + 1) / W and the other spellings of a cosine",
+            unit="fraction of the peak",
+            meaning="difference from the declared rate that still agrees",
+            seed="5% of lr_max",
+            decision="covers t / W against (t + 1) / W and the variants of a cosine",
         ),
         Threshold(
             name="share",
             value=0.95,
-            unit="share of steps",
-            meaning="agreeing steps needed to pass",
+            unit="fraction of steps",
+            meaning="how many steps must agree",
             seed="",
             decision="the rest may be the steps around a resume",
             of="-agreeing",
@@ -112,7 +115,7 @@ QUESTION = Question(
         Threshold(
             name="jump",
             value=0.2,
-            unit="share of the peak",
+            unit="fraction of the peak",
             meaning="change in one step that the declared curve does not make",
             seed="a discontinuous jump",
             decision="step decays halve or more; a cosine moves by less than 1% per step",
@@ -121,17 +124,17 @@ QUESTION = Question(
         Threshold(
             name="horizon",
             value=0.2,
-            unit="share",
-            meaning="by how much the horizon may be off",
+            unit="fraction of the declared length",
+            meaning="how far the length of the decay may be off",
             seed="",
-            decision="a smaller difference is invisible in the curve",
+            decision="the curve does not show a smaller difference",
             of="-horizon",
         ),
         Threshold(
             name="far",
             value=0.25,
-            unit="share of the peak",
-            meaning="distance that nothing explains",
+            unit="fraction of the peak",
+            meaning="a difference this large does not come from another implementation",
             seed="",
             decision="implementations of the same schedule differ by less; from 5% on it is a note",
             of="far",
@@ -140,7 +143,7 @@ QUESTION = Question(
             name="rates",
             value=5,
             unit="learning rates",
-            meaning="fewer show no curve",
+            meaning="fewer do not show a curve",
             seed="",
             decision="two or three points fit any curve",
         ),
@@ -148,71 +151,71 @@ QUESTION = Question(
             name="fits",
             value=0.01,
             unit="of the peak",
-            meaning="a changed plan this close to the record explains it",
+            meaning="a changed schedule this close to the recorded rates explains them",
             seed="",
-            decision="a plan that was changed to fit must fit better than the 5% within which rates agree",
+            decision="a schedule that was fitted must be closer than the 5% within which rates agree",
         ),
         Threshold(
             name="fits_roughly",
             value=0.05,
             unit="of the peak",
-            meaning="the same if a count of steps supports the plan",
+            meaning="the same, if the number of scheduler steps supports that schedule",
             seed="",
-            decision="as for a rate that agrees",
+            decision="the same as for an agreeing rate",
         ),
         Threshold(
             name="first_epoch",
             value=1.1,
             unit="times the first epoch",
-            meaning="before this a scheduler that is stepped once per epoch may not have been stepped",
+            meaning="until then, a scheduler that is stepped once per epoch may not have been stepped",
             seed="",
-            decision="a warmup takes an epoch at least, and of two epochs one is over at half time",
+            decision="a warmup takes at least an epoch, and the first of two epochs ends at half of the run",
         ),
         Threshold(
             name="at_peak",
             value=0.9,
             unit="of the peak",
-            meaning="a rate this high in the first half of the warmup shows that there is none",
+            meaning="a rate this high in the first half of the warmup shows that there is no warmup",
             seed="",
-            decision="a warmup is at half of its peak by then",
+            decision="a warmup has reached half of the peak by then",
         ),
         Threshold(
             name="late",
             value=0.9,
             unit="of the declared rate",
-            meaning="a rate below this is behind its warmup",
+            meaning="a lower rate is behind the declared warmup",
             seed="",
-            decision="formulas of a warmup differ by less",
+            decision="warmup formulas differ by less",
         ),
         Threshold(
             name="over",
             value=1.05,
             unit="times the peak",
-            meaning="a rate above this is not the declared one",
+            meaning="a higher rate is not the declared rate",
             seed="",
-            decision="as for a rate that agrees",
+            decision="the same as for an agreeing rate",
         ),
         Threshold(
             name="few_changes",
             value=4,
             unit="changes",
-            meaning="at most this many are too few to compare",
+            meaning="up to this many changes are too few to compare",
             seed="",
-            decision="a rate that changes once per epoch has changed a few times in its first epochs",
+            decision="a rate that changes once per epoch changes a few times in the first epochs",
         ),
         Threshold(
             name="stair",
             value=10,
-            unit="learning rates",
-            meaning="how many there must be for each change",
+            unit="learning rates per change",
+            meaning="with fewer, the rate is not set once per epoch",
             seed="",
-            decision="a rate that changes more often is not set once per epoch",
+            decision="a rate set once per epoch stays constant for many steps",
         ),
         Threshold(
             name="per_epoch",
             value=0.5,
             unit="scheduler steps per step",
-            meaning="fewer are steps of epochs",
+            meaning="below this the scheduler is stepped once per epoch",
             seed="",
             decision="an epoch has at least two batches",
         ),
@@ -220,7 +223,7 @@ QUESTION = Question(
             name="slow",
             value=0.9,
             unit="scheduler steps per step",
-            meaning="from here on it is stepped once per step",
+            meaning="from here on the scheduler counts as stepped once per step",
             seed="",
             decision="skipped steps and a late start give a little less than 1",
         ),
@@ -228,15 +231,15 @@ QUESTION = Question(
             name="fast",
             value=1.1,
             unit="scheduler steps per step",
-            meaning="up to here it is stepped once per step",
+            meaning="up to here the scheduler counts as stepped once per step",
             seed="",
-            decision="as above",
+            decision="the same on the other side",
         ),
         Threshold(
             name="floor",
             value=0.02,
-            unit="of the way from the floor to the peak",
-            meaning="a rate below this is at its minimum",
+            unit="of the distance from minimum to peak",
+            meaning="a rate this close to the minimum has reached it",
             seed="",
             decision="a cosine comes this close shortly before its end",
         ),
@@ -244,111 +247,107 @@ QUESTION = Question(
             name="slack",
             value=3,
             unit="learning rates",
-            meaning="how much earlier or later than declared the curve may jump",
+            meaning="how much earlier or later than declared the rate may jump",
             seed="",
-            decision="schedulers are stepped before or after the rate is recorded",
+            decision="a scheduler may be stepped before or after the rate is recorded",
         ),
         Threshold(
             name="wide",
             value=3,
             unit="learning rates",
-            meaning="how many the stairs of a curve have at least, on average",
+            meaning="average length of a step of the curve if the rate is set once per epoch",
             seed="",
-            decision="a rate that changes more often is a curve of its own",
+            decision="a rate that changes more often follows another curve",
         ),
         Threshold(
             name="aside",
             value=0.25,
-            unit="of a stair",
-            meaning="how far beside the declared curve a stair may begin",
+            unit="of the length of a step of the curve",
+            meaning="how far from the declared curve such a step may begin",
             seed="",
-            decision="epochs are not all of one length",
+            decision="epochs differ in length",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the recorded curve is the intended one"),
+        Outcome(name="pass", answer=PASS, meaning="the learning rate follows the declared schedule"),
         Outcome(
             name="upside-down",
             answer=FAULT,
-            meaning="the learning rate climbs where the declared schedule falls",
-            fix="Turn the schedule around: 1 + cos, not 1 - cos.",
+            meaning="the learning rate rises although the declared schedule decays",
+            fix="Reverse the schedule: use 1 + cos, not 1 - cos.",
         ),
         Outcome(
             name="never-stepped",
             answer=FAULT,
             meaning="the learning rate never changes although a schedule is declared",
-            fix="Call scheduler.step() after every optimizer.step(), and build optimizer and scheduler once, "
-            "outside the training loop.",
+            fix="Call scheduler.step() after every optimizer.step(). Build optimizer and scheduler once, outside the "
+            "training loop.",
         ),
         Outcome(
             name="zero",
             answer=FAULT,
             meaning="the learning rate is always 0",
-            fix="Build the optimizer with lr=lr_max: the scheduler multiplies what it finds there.",
+            fix="Build the optimizer with lr=lr_max: the scheduler multiplies that value.",
         ),
         Outcome(
             name="no-warmup",
             answer=FAULT,
             meaning="the declared warmup does not happen",
-            fix="Give the scheduler its warmup (for example LinearLR before the decay in a SequentialLR), or declare "
-            "warmup_steps 0.",
+            fix="Give the scheduler a warmup (such as LinearLR before the decay in a SequentialLR), or declare "
+            "warmup_steps=0.",
         ),
         Outcome(
             name="restarted",
             answer=FAULT,
-            meaning="the schedule begins anew at a resume",
-            fix="Save and load scheduler.state_dict() with the checkpoint.",
+            meaning="the schedule starts again at a resume",
+            fix="Save scheduler.state_dict() in the checkpoint and load it at the resume.",
         ),
         Outcome(
             name="stepped-too-often",
             answer=FAULT,
             meaning="the scheduler is stepped more than once per optimizer step",
-            fix="Call scheduler.step() once per optimizer step: not per micro-batch, not per process.",
+            fix="Call scheduler.step() once per optimizer step, not once per micro-batch or process.",
         ),
         Outcome(
             name="stepped-too-seldom",
             answer=FAULT,
             meaning="the scheduler is stepped less than once per optimizer step",
-            fix="Call scheduler.step() once per optimizer step: not once per epoch or per validation.",
+            fix="Call scheduler.step() once per optimizer step, not once per epoch or validation.",
         ),
         Outcome(
             name="horizon-too-short",
             answer=FAULT,
-            meaning="the decay is over long before the run",
-            fix="Give the scheduler the number of optimizer steps of the whole run as its length.",
+            meaning="the learning rate decays long before the run ends",
+            fix="Build the scheduler with the number of optimizer steps of the whole run.",
         ),
         Outcome(
             name="horizon-too-long",
             answer=FAULT,
-            meaning="the decay would end long after the run",
-            fix="Give the scheduler the number of optimizer steps of the whole run as its length.",
+            meaning="the learning-rate decay is much longer than the run",
+            fix="Build the scheduler with the number of optimizer steps of the whole run.",
         ),
         Outcome(
             name="discontinuous",
             answer=FAULT,
-            meaning="the learning rate jumps where the declared curve does not",
-            fix="Use the declared schedule, or declare the one in use (a step decay, restarts).",
+            meaning="the learning rate jumps although the declared schedule does not",
+            fix="Use the declared schedule, or declare the schedule in use (a step decay, restarts).",
         ),
         Outcome(
             name="other-curve",
             answer=FAULT,
-            meaning="the recorded curve is not the declared one",
-            fix="Compare the scheduler's formula and the optimizer's lr with the declared values.",
+            meaning="the learning rate does not follow the declared schedule",
+            fix="Compare the scheduler's formula and the optimizer's lr with the declared schedule and lr_max.",
         ),
-        Outcome(
-            name="late-warmup", answer=NOTE, meaning="the warmup takes longer than declared: C2.2 says how far it comes"
-        ),
-        Outcome(name="too-early", answer=NOTE, meaning="the rate has changed too few times to tell"),
-        Outcome(
-            name="begun-elsewhere", answer=NOTE, meaning="the record begins in the middle of the declared schedule"
-        ),
-        Outcome(name="deviates", answer=NOTE, meaning="the recorded curve differs somewhat from the declared one"),
+        Outcome(name="late-warmup", answer=NOTE, meaning="the warmup takes longer than declared"),
+        Outcome(name="too-early", answer=NOTE, meaning="the learning rate has changed too few times to judge"),
+        Outcome(name="begun-elsewhere", answer=NOTE, meaning="the record starts partway through the declared schedule"),
+        Outcome(name="deviates", answer=NOTE, meaning="the learning rate differs somewhat from the declared schedule"),
         Outcome(
             name="differs-from-scheduler",
             answer=NOTE,
-            meaning="the learning rate is not only set by the watched scheduler",
+            meaning="the scheduler alone does not set the learning rate",
         ),
-        Outcome(name="idle", answer=NOTE, meaning="the watched scheduler was never stepped; no schedule is declared"),
+        Outcome(name="idle", answer=NOTE, meaning="the scheduler is never stepped, and no schedule is declared"),
     ),
     find=find,
 )

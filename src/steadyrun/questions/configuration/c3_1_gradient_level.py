@@ -1,4 +1,4 @@
-"""C3.1: do the gradients, smoothed, have a size with which training can go on?"""
+"""C3.1: the level of the smoothed gradient norm."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from steadyrun.text import percent, shown
 
 @dataclass(frozen=True)
 class Level:
-    """The smoothed gradient norm after warmup, and what it is compared with."""
+    """The smoothed gradient norm after warmup, and its reference."""
 
     norms: Points
     smooth: Floats
-    window: int  # points over which it is smoothed
-    reference: float  # the clip threshold; without one, the norm the run began with
+    window: int  # points of the rolling mean
+    reference: float  # the clip threshold; without clipping, the norm of the first steps
     clips: bool
-    always: float  # share of the steps that were clipped
+    always: float  # fraction of the steps that were clipped
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -50,40 +50,38 @@ def find(run: Signals, limit: Limits) -> Finding:
     stuck = must_fall and fallen < limit["fallen"]
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
     window = f"{level.window}-step" if run.counted(level.norms) == "steps" else f"{level.window}-point"
-    facts = f"{window} mean of the gradient norm: {shown(lowest)} to {shown(highest)} after warmup"
+    facts = f"The {window} mean of the gradient norm is {shown(lowest)} to {shown(highest)} after warmup"
     gone = f"the loss fell by {percent(fallen)}" if fallen >= 0 else f"the loss rose by {percent(-fallen)}"
     frozen = _frozen(run, limit)
     if stuck and frozen and run.config.get("init") == "random":
-        return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)
+        return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}).", measured)
     late = run.length(training.loss) >= limit["patience"] and not run.running
     if stuck and late and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
-        return Finding("dead", f"{facts}, below {limit['low']:g}, while {gone}.", measured, step)
+        return Finding("dead", f"{facts} (limit {limit['low']:g}); {gone}.", measured, step)
     if above > 0:
         step = level.norms.step_at(int(np.argmax(level.smooth)))
-        facts = f"{facts}, above {limit['high']:g} times the {of} at {above:.0%} of the steps; {gone}"
-        dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
+        facts = f"{facts}, above {limit['high']:g} times the {of} at {percent(above)} of the steps; {gone}"
+        dense = run.counted(level.norms) == "steps"  # the few points of a sparse log belong to the start
         if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
             meanwhile = _loss_while(high, training)
             if code := _other_setting(run, limit):
-                return Finding("high", f"{facts}: something else is suspect ({code}).", measured, step)
+                return Finding("high", f"{facts}. {code} names a likelier cause.", measured, step)
             if meanwhile > (1 - limit["fallen"]) * training.start:
-                message = (
-                    f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(training.start)} at first."
-                )
+                message = f"{facts}. In those steps it was {shown(meanwhile)}, at the start {shown(training.start)}."
                 return Finding("always-clipping", message, measured, step)
-        return Finding("high", f"{facts}: training copes.", measured, step)
+        return Finding("high", f"{facts}.", measured, step)
     if level.clips and level.always > limit["always"]:
         return Finding(
             "clips-always",
-            f"{facts}; {level.always:.0%} of the steps are clipped at {level.reference:g}; {gone}.",
+            f"{percent(level.always)} of the steps are clipped at {level.reference:g}. {facts}; {gone}.",
             measured,
         )
     return Finding("pass", f"{facts}, below {limit['high']:g} times the {of}.", measured)
 
 
 def _other_setting(run: Signals, limit: Limits) -> str:
-    """The question that suspects something else than the learning rate; empty if none does."""
+    """The question that suspects another cause than the learning rate; empty if none does."""
     for question, outcome in (
         (c7_1_travel.QUESTION, "clip-too-tight"),  # a lower rate would make it worse
         (c7_2_large_steps.QUESTION, "momentum-too-long"),
@@ -106,7 +104,7 @@ def _level(run: Signals, window: int) -> Level:
     keep[: min(window, len(keep) - 1)] = False
     if not np.any(keep):
         raise MissingSignal(
-            "grad_norm", f"no full window of {window} gradients after warmup is recorded yet", "let it run on"
+            "grad_norm", f"fewer than {window} gradient norms after warmup are recorded so far", "let it run on"
         )
     clipped = run.maybe("clipped")
     always = (
@@ -118,22 +116,22 @@ def _level(run: Signals, window: int) -> Level:
 
 
 def _loss_while(high: Points, training: Progress) -> float:
-    """The middle of the smoothed loss over the steps in which the gradient was high."""
+    """The median of the smoothed loss over the steps with a high gradient norm."""
     return float(np.median(np.interp(high.steps, training.loss.steps, training.smooth)))
 
 
 def _frozen(run: Signals, limit: Limits) -> str:
-    """In words, where next to nothing of the model is trained."""
+    """In words: hardly any parameter is trained; empty otherwise."""
     model = run.about("model")
     all_of_it, trained = number(model.get("parameters")), number(model.get("trainable"))
     if not all_of_it or trained is None or trained / all_of_it >= limit["trainable"]:
         return ""
-    share = f"{trained / all_of_it:.2%}, limit {limit['trainable']:.0%}"
-    return f"only {trained:.0f} of {all_of_it:.0f} parameters are trainable ({share})"
+    share = f"{percent(trained / all_of_it)}, limit {limit['trainable']:.0%}"
+    return f"Only {trained:,.0f} of {all_of_it:,.0f} parameters are trainable ({share})"
 
 
 def _vanished(run: Signals, lowest: float, limit: Limits) -> bool:
-    """Below the floor, which is known for a cross-entropy; for any other loss only nothing is too little."""
+    """Whether the norm is below its limit, which holds for a cross-entropy; for any other loss only 0 is too small."""
     return lowest < limit["low"] if known_facts(run, limit).classes is not None else lowest == 0
 
 
@@ -141,8 +139,8 @@ QUESTION = Question(
     code="C3.1",
     name="gradient level",
     asks="Is the 20-step mean of the gradient norm before clipping between 0.01 and 5 (five times the clip threshold)?",
-    why="Far above the clip threshold every step has the same length whatever the gradient says: the learning rate is "
-    "too high or the batch too small. Near zero nothing is learned: the loss mask, frozen parameters.",
+    why="Far above the clip threshold every step has the same length, whatever the gradient: the learning rate is too "
+    "high or the batch too small. Near zero the model does not learn: check the loss mask and frozen parameters.",
     needs=("grad_norm", "loss"),
     panel=3,
     thresholds=(
@@ -152,15 +150,15 @@ QUESTION = Question(
             unit="times the clip threshold",
             meaning="smoothed norm that is far above the clip threshold",
             seed="5.0 with clip 1.0",
-            decision="healthy runs with small batches or a tight clip pass it: a fault only where the loss does "
-            "not fall",
+            decision="healthy runs with small batches or tight clipping exceed it: a fault only if the loss does not "
+            "fall",
             of="highest_relative",
         ),
         Threshold(
             name="low",
             value=0.01,
             unit="",
-            meaning="smoothed norm of dead training",
+            meaning="smoothed norm of a model that does not learn",
             seed="0.01",
             decision="runs that have learned everything also get there: a fault only if the loss does not fall",
             of="-lowest",
@@ -168,8 +166,8 @@ QUESTION = Question(
         Threshold(
             name="often",
             value=0.2,
-            unit="share of steps",
-            meaning="how often it must be high",
+            unit="fraction of steps",
+            meaning="how often the norm must be high",
             seed="",
             decision="a short excursion does not count",
             of="above",
@@ -177,17 +175,17 @@ QUESTION = Question(
         Threshold(
             name="fallen",
             value=0.1,
-            unit="share of the first loss",
-            meaning="what the loss must have lost by now",
+            unit="fraction of the first loss",
+            meaning="by how much the loss must have fallen",
             seed="",
-            decision="every healthy run whose loss has to fall had lost more",
+            decision="the loss of every healthy run that must fall fell by more",
             of="-fallen",
         ),
         Threshold(
             name="always",
             value=0.9,
-            unit="share of steps",
-            meaning="clipped steps worth a note",
+            unit="fraction of steps",
+            meaning="fraction of clipped steps that is a note",
             seed="always clipping",
             decision="healthy runs of the tutor clip nearly every step",
             of="clipped",
@@ -196,69 +194,70 @@ QUESTION = Question(
             name="patience",
             value=500,
             unit="steps",
-            meaning="how long a dead start is waited for",
+            meaning="how long a run without gradient may take to start learning",
             seed="",
-            decision="very small initial weights begin with hardly any gradient, and learn",
+            decision="very small initial weights start with hardly any gradient and still learn",
         ),
         Threshold(
             name="trainable",
             value=0.05,
-            unit="share of parameters",
-            meaning="below this the model is as good as frozen",
+            unit="fraction of parameters",
+            meaning="with fewer trainable parameters the model is practically frozen",
             seed="",
-            decision="adapters train less on purpose, but start from learned weights",
+            decision="adapters train fewer on purpose, but start from pretrained weights",
         ),
         Threshold(
             name="window",
             value=20,
             unit="steps",
-            meaning="the window of the mean",
+            meaning="window of the mean",
             seed="20 steps",
-            decision="as specified; logged points where sparse",
+            decision="the rule of thumb; counted in logged points if the log is sparse",
         ),
         Threshold(
             name="points",
             value=3,
             unit="logged points",
-            meaning="the mean is over at least this many in a sparse record",
+            meaning="smallest window of the mean in a sparse log",
             seed="",
-            decision="fewer are no mean",
+            decision="a mean of fewer points is too noisy",
         ),
         LOSSES,
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the gradients have an ordinary size"),
+        Outcome(name="pass", answer=PASS, meaning="the gradient norm has an ordinary size"),
         Outcome(
             name="clips-always",
             answer=NOTE,
-            meaning="nearly every step is clipped: the clip threshold sets the step, not the gradient",
+            meaning="nearly every step is clipped",
         ),
         Outcome(
             name="high",
             answer=NOTE,
-            meaning="the gradients are far above the clip threshold, and the loss falls all the same",
+            meaning="the gradient norm is far above the clip threshold or its start",
         ),
         Outcome(
             name="always-clipping",
             answer=FAULT,
-            meaning="the gradients stay far above the clip threshold and the loss does not fall",
-            fix="Halve lr_max and walk again; then look at the batch size and at the batches with the largest norms.",
+            meaning="gradients stay far above the clip threshold and the loss does not fall",
+            fix="Halve lr_max and run `steadyrun check` again. If that does not help, check the batch size and the "
+            "batches with the largest gradient norms.",
             may_pass=True,
         ),
         Outcome(
             name="dead",
             answer=FAULT,
-            meaning="there is next to no gradient and the loss does not fall",
-            fix="Count the targets that the loss mask keeps, and look for a detach() or no_grad() on the way to "
-            "the loss.",
+            meaning="the gradient is close to zero and the loss does not fall",
+            fix="Count the targets that the loss mask keeps, and look for detach() or torch.no_grad() between model "
+            "and loss.",
             may_pass=True,
         ),
         Outcome(
             name="frozen",
             answer=FAULT,
-            meaning="next to nothing of the model is trained",
-            fix="Set requires_grad of what should learn, before the optimizer is built; declare "
-            "config={'init': 'pretrained'} if the rest is frozen on purpose.",
+            meaning="nearly all parameters are frozen",
+            fix="Set requires_grad=True on what should learn, before you build the optimizer. If the rest is frozen "
+            "on purpose, declare config={'init': 'pretrained'}.",
             may_pass=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""C3.2: are there single steps with an enormous gradient, and how many?"""
+"""C3.2: single steps with an enormous gradient."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 _SHOWN = 5
 
@@ -27,19 +27,20 @@ def find(run: Signals, limit: Limits) -> Finding:
         return single
     if most == 0:
         return Finding(
-            "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
+            "pass", f"The gradient norm closest to its limit is {shown(worst)}; limit {shown(allowed)}.", measured
         )
     there = spikes.where((spikes.steps >= (start or 0)) & (spikes.steps < (start or 0) + reach))
     where = _where(run, there)
     over = f"a gradient norm above {shown(float(np.min(high)))}, up to {shown(float(np.max(there.values)))}"
-    facts = f"{most} steps within {window} with {over}; {where}"
+    steps = "1 step has" if most == 1 else f"{most} steps have"
+    facts = f"Within {window}, {steps} {over}: {where}"
     if most > limit["count"]:
-        return Finding("many", f"{facts}: more than {limit['count']:g}.", measured, start)
-    return Finding("few", f"{facts}: clipping can handle these.", measured, start)
+        return Finding("many", f"{facts} (limit {counted(limit.count('count'), 'step')}).", measured, start)
+    return Finding("few", f"{facts}.", measured, start)
 
 
 def _single(run: Signals, norms: Points, local: Floats, limit: Limits) -> Finding | None:
-    """A step whose gradient stands out of its surroundings, though it is not enormous; what the loss did there."""
+    """A step whose gradient stands out from the steps before it without being enormous, and the loss there."""
     times = limit["single"]
     settled = np.arange(len(norms)) >= limit["settled"]
     if not np.any(settled):
@@ -51,8 +52,8 @@ def _single(run: Signals, norms: Points, local: Floats, limit: Limits) -> Findin
     step = norms.step_at(index)
     measured = {"spikes": 0.0, "largest": float(norms.values[index]), "times_local": float(ratio[index])}
     message = (
-        f"the gradient norm is {shown(norms.values[index])} at step {step}, {shown(ratio[index])} times that of the "
-        f"steps before it (limit {times:g}){_loss_there(run, step, limit.count('few'))}."
+        f"The gradient norm is {shown(norms.values[index])} at step {step}, normally {shown(local[index])} "
+        f"({shown(ratio[index])} times, limit {times:g}){_loss_there(run, step, limit.count('few'))}."
     )
     return Finding("single", message, measured, step)
 
@@ -63,7 +64,7 @@ def _loss_there(run: Signals, step: int, few: int) -> str:
     if loss is None or not 0 < index < len(loss) or loss.step_at(index) != step:
         return ""
     before = float(np.mean(loss.values[max(0, index - few) : index]))
-    return f"; the loss is {shown(loss.values[index])} there, {shown(before)} before it"
+    return f"; the loss is {shown(loss.values[index])}, before it {shown(before)}"
 
 
 def _clip(run: Signals) -> float:
@@ -72,21 +73,21 @@ def _clip(run: Signals) -> float:
 
 
 def _level_before(norms: Floats, limit: Limits) -> Floats:
-    """The mean norm of the steps before each one; the median of the first ones where hardly any came before.
+    """The mean norm of the steps before each step; for the first steps, the median of the first norms.
 
-    Of an excerpt of a few points, the middle of those before each.
+    In a record of a few points, the median of the points before each.
     """
     window, few = limit.count("local"), limit.count("few")
     if len(norms) < 2 * few:
         return np.array([np.median(norms[: max(2, index)]) or 1.0 for index in range(len(norms))])
     first = float(np.median(norms[:few])) or float(np.median(norms[:window])) or 1.0
-    # The geometric mean, which a spike among the steps before hardly moves.
+    # A spike among the steps before hardly moves the geometric mean.
     means = np.exp(rolling_mean(np.log(np.maximum(norms, limit["floor"] * first)), window))
     return np.where(np.arange(len(norms)) < few, first, np.concatenate([[first], means[:-1]]))
 
 
 def _densest(steps: object, window: float) -> tuple[int, int | None]:
-    """The most spikes in any window of this many steps, and where that window begins."""
+    """The most spikes in any window of this many steps, and the first step of that window."""
     starts = np.asarray(steps, float)
     if not len(starts):
         return 0, None
@@ -98,22 +99,23 @@ def _densest(steps: object, window: float) -> tuple[int, int | None]:
 def _where(run: Signals, spikes: Points) -> str:
     batches = run.maybe("batch_index")
     if batches is None:
-        return "at step " + _list(spikes.steps)
-    return "at batch " + _list(batches.values[np.isin(batches.steps, spikes.steps)])
+        return _list("step", spikes.steps)
+    return _list("batch", batches.values[np.isin(batches.steps, spikes.steps)])
 
 
-def _list(numbers: object) -> str:
+def _list(what: str, numbers: object) -> str:
     values = np.asarray(numbers, float)
     more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    return ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
+    ending = "" if len(values) == 1 else "es" if what == "batch" else "s"
+    return f"{what}{ending} " + ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
 
 
 QUESTION = Question(
     code="C3.2",
     name="gradient spikes",
-    asks="Is there any single step with a gradient norm above 100 (a hundred times the clip threshold)?",
-    why="Once in a while a batch has an enormous gradient and clipping deals with it; several within 200 steps are "
-    "an instability, and the batches are worth a look.",
+    asks="Does any single step have a gradient norm above 100 (a hundred times the clip threshold)?",
+    why="An occasional batch has an enormous gradient and clipping contains it. Several within 200 steps are an "
+    "instability, and the batches are worth a look.",
     needs=("grad_norm",),
     panel=3,
     thresholds=(
@@ -121,87 +123,87 @@ QUESTION = Question(
             name="times_clip",
             value=100,
             unit="times the clip threshold",
-            meaning="norm of a spike",
+            meaning="gradient norm of a spike",
             seed="100 with clip 1.0",
-            decision="as specified, relative to the clip threshold",
+            decision="the rule of thumb, relative to the clip threshold",
         ),
         Threshold(
             name="times_local",
             value=30,
             unit="times the mean of the steps before",
-            meaning="norm of a spike, whatever the clip threshold",
-            seed="30 times the rolling mean (second tree)",
-            decision="without it a tight clip or a sum-reduced loss would make ordinary steps spikes",
+            meaning="gradient norm of a spike, whatever the clip threshold",
+            seed="30 times the rolling mean",
+            decision="without it, ordinary steps would be spikes under tight clipping or a summed loss",
             of="times_local",
         ),
         Threshold(
             name="single",
             value=10,
             unit="times the mean of the steps before",
-            meaning="a single gradient that is worth a note",
+            meaning="a single gradient norm that is a note",
             seed="",
-            decision="a public log has 82 among norms of 4 to 5 with a flat loss; healthy runs come to 5 after "
-            "their start",
+            decision="a public log has a norm of 82 among norms of 4 to 5 with a flat loss; healthy runs reach 5 "
+            "times after their start",
         ),
         Threshold(
             name="local",
             value=100,
             unit="steps",
-            meaning="how many steps before count",
-            seed="100 steps (second tree)",
-            decision="as specified",
+            meaning="how many earlier steps the mean covers",
+            seed="100 steps",
+            decision="the rule of thumb, unchanged",
         ),
         Threshold(
             name="count",
             value=3,
             unit="spikes",
-            meaning="more than this many in one window",
+            meaning="how many spikes one window may have",
             seed="3 in 200 steps",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
             of="spikes",
         ),
         Threshold(
             name="window",
             value=200,
             unit="steps",
-            meaning="the window",
+            meaning="length of that window",
             seed="200 steps",
-            decision="as specified; logged points where sparse",
+            decision="the rule of thumb; counted in logged points if the log is sparse",
         ),
         Threshold(
             name="few",
             value=10,
             unit="steps",
-            meaning="fewer steps before have no mean",
+            meaning="fewer earlier steps do not give a mean",
             seed="",
-            decision="for these the median of the first norms counts",
+            decision="the first steps are compared with the median of the first norms",
         ),
         Threshold(
             name="settled",
             value=100,
             unit="points",
-            meaning="a single gradient stands out only after so many",
+            meaning="earlier points cannot stand out",
             seed="",
-            decision="earlier ones are part of the start",
+            decision="they are part of the start",
         ),
         Threshold(
             name="floor",
             value=1e-9,
             unit="of the first norms",
-            meaning="a smaller norm counts as this in the mean of the steps before",
+            meaning="smaller norms count as this in the mean of the earlier steps",
             seed="",
-            decision="the geometric mean of a norm of zero would be zero",
+            decision="a norm of 0 would make the geometric mean 0",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no enormous gradient"),
-        Outcome(name="single", answer=NOTE, meaning="one gradient stands out; the loss says whether it mattered"),
+        Outcome(name="pass", answer=PASS, meaning="no gradient is enormous"),
+        Outcome(name="single", answer=NOTE, meaning="one gradient stands out"),
         Outcome(
             name="few",
             answer=NOTE,
-            meaning="a few enormous gradients, which clipping can handle: look at these batches",
+            meaning="a few steps have an enormous gradient",
         ),
-        Outcome(name="many", answer=NOTE, meaning="an instability: whether the loss suffers is asked by D2"),
+        Outcome(name="many", answer=NOTE, meaning="many steps have an enormous gradient"),
     ),
     find=find,
 )

@@ -1,4 +1,4 @@
-"""C4.2: does the validation loss keep up with the training loss, and is validation really unseen?"""
+"""C4.2: the validation loss stays close to the training loss, and its examples are unseen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steadyrun.signals.progress import levels, progress
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import improves_since
 from steadyrun.signals.validation import Gap, gap_of
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -34,13 +34,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
     step = gap.val.step_at(early)
     facts = (
-        f"validation minus training loss {shown(at * gap.unit)} at step {step}, {shown(last * gap.unit)} at the end; "
-        f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
-        f"{shown(gap.val.values[-1])} at the end"
+        f"The gap (validation minus training loss) is {shown(at * gap.unit)} at step {step} and "
+        f"{shown(last * gap.unit)} at the end"
     )
+    best, end = shown(gap.val.values[gap.best]), shown(gap.val.values[-1])
+    course = f"Validation is {best} at its best (step {gap.val.step_at(gap.best)}) and {end} at the end"
     start = max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
     learned = float(gap.val.values[gap.best]) < start
-    broken = float(gap.val.values[-1]) > limit["absurd"] * abs(start)  # no overfitting makes that of a model
+    broken = float(gap.val.values[-1]) > limit["absurd"] * abs(start)  # overfitting does not reach this
     if (
         learned
         and not broken
@@ -52,44 +53,50 @@ def find(run: Signals, limit: Limits) -> Finding:
         and not _other_cause(run, limit)
     ):
         if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
-            return Finding("metric-improves", f"{facts}; but {better}.", measured, gap.val.step_at(gap.best))
-        message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
+            return Finding("metric-improves", f"{course}, but {better}.", measured, gap.val.step_at(gap.best))
+        rise = f"smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%})"
+        message = f"{course}: {rise} while the training loss fell."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
-        return Finding("gap", f"{facts}: more than {shown(limit['gap'] * gap.unit)} apart.", measured, step)
+        return Finding("gap", f"{facts} (limit {shown(limit['gap'] * gap.unit)}). {course}.", measured, step)
     if last < -limit["below"] and (noisier := _noisier(run, limit)) is not None:
         return noisier
     if last < -limit["below"]:
-        extra = "no shared example was found" if shared else "hashes of the examples were not recorded"
-        message = f"{facts}: validation is lower by more than {shown(limit['below'] * gap.unit)}; {extra}."
+        message = f"{facts} (limit {shown(-limit['below'] * gap.unit)}). {_in_both(shared)}."
         return Finding("below", message, measured, step)
     if shared is not None and shared.shared:
         return Finding(
             "few-shared",
-            f"{shared.shared} of {shared.compared} validation examples were also trained on; {facts}.",
+            f"{_in_both(shared)}. {facts}.",
             measured,
             step,
         )
     index, times = gap.stands_out
     if times > limit["spike"]:
         where, value = gap.val.step_at(index), shown(gap.val.values[index])
-        message = f"validation is {value} at step {where}, {shown(times)} times its neighbours; {facts}."
+        message = f"Validation is {value} at step {where}, {shown(times)} times the validations before and after it."
         return Finding("spike", message, measured | {"stands_out": times}, where)
     if abs(last) > limit["close"]:
-        return Finding("apart", f"{facts}: more than {shown(limit['close'] * gap.unit)} apart.", measured, step)
-    return Finding("pass", f"{facts} (within {shown(limit['close'] * gap.unit)}).", measured, step)
+        return Finding("apart", f"{facts} (limit {shown(limit['close'] * gap.unit)}). {course}.", measured, step)
+    return Finding("pass", f"{facts} (limit {shown(limit['close'] * gap.unit)}).", measured, step)
+
+
+def _in_both(shared: Overlap | None) -> str:
+    if shared is None:
+        return "Hashes of the examples are not recorded"
+    return f"{shared.shared} of {shared.compared} validation examples are also in the training set"
 
 
 def _leak(shared: Overlap, limit: float) -> Finding:
     message = (
-        f"{shared.shared} of {shared.compared} validation examples ({shared.share:.0%}, limit {limit:.0%}) "
-        "were also trained on."
+        f"{shared.shared} of {shared.compared} validation examples ({percent(shared.share)}, limit {limit:.0%}) "
+        "are also in the training set."
     )
     return Finding("leak", message, {"overlap": shared.share})
 
 
 def _noisier(run: Signals, limit: Limits) -> Finding | None:
-    """Training that stays above validation, though nothing that is known makes its examples harder."""
+    """A training loss that stays above validation without a known reason that makes training harder."""
     known, loss, val = known_facts(run, limit), levels(run, "loss", limit["losses"]), run.points("val_loss")
     dropout = run.about("model").get("dropout")
     if known.guess is None or not isinstance(dropout, dict) or any(number(rate) for rate in dropout.values()):
@@ -106,22 +113,22 @@ def _noisier(run: Signals, limit: Limits) -> Finding | None:
     if len(late) < limit["validations"] or harder <= limit["harder"] or loss.end - end <= limit["noise"] * loss.error:
         return None
     message = (
-        f"training ends at {shown(loss.end)}, validation at {shown(float(late[-1]))} and never above {shown(end)} in "
-        f"the second half (a guess costs {shown(known.guess)}): training examples stay harder, without dropout, "
-        "smoothing, augmentation or another balance of classes."
+        f"Training ends at {shown(loss.end)}, validation at {shown(float(late[-1]))} and never above {shown(end)} in "
+        f"the second half (a guess has {shown(known.guess)}). Dropout, smoothing, augmentation and class balance do "
+        "not explain it."
     )
     return Finding("noisier", message, {"harder": harder}, val.step_at(-1))
 
 
 def _entropy_of_validation(run: Signals) -> float | None:
-    """What guessing by the class frequencies of validation costs; None where it has no class labels."""
+    """The loss of guessing by the class frequencies of validation; None if it has no class labels."""
     data = [event.fields.get("data") for event in run.events("validation")]
     known = [number(facts.get("labels_entropy")) for facts in data if isinstance(facts, dict)]
     return known[-1] if known else None
 
 
 def _comes_again(run: Signals, limit: Limits) -> bool:
-    """Whether the very same examples come again and again: nothing is drawn anew in inputs or labels."""
+    """Whether the same examples repeat unchanged: neither inputs nor labels are drawn anew."""
     examples = run.maybe("examples")
     if examples is None or not run.has("example_hash/train"):
         return False
@@ -132,15 +139,15 @@ def _comes_again(run: Signals, limit: Limits) -> bool:
 
 
 def _other_cause(run: Signals, limit: Limits) -> bool:
-    """Whether a better reason is known: other data in validation, a few examples all the time, labels by heart."""
+    """Whether another question knows a better reason: other data in validation, few examples, memorised labels."""
     others = (a5_6_input_preparation, v1_6_data, s1_4_labels)
     return any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others)
 
 
 def _all_different(run: Signals, limit: Limits) -> bool:
-    """Whether the first training examples come without repetition: then those common to both sets are no chance.
+    """Whether the first training examples do not repeat: then chance does not explain examples in both sets.
 
-    Short windows, pairs of words and the inputs of a small world are common to any two samples.
+    Any two samples share short windows, pairs of words and the inputs of a small task.
     """
     examples = run.maybe("examples")
     if examples is None:
@@ -153,7 +160,7 @@ def _all_different(run: Signals, limit: Limits) -> bool:
 
 
 def _on_purpose(run: Signals, limit: Limits) -> bool:
-    """A few batches over and over: a model is made to learn them by heart, or a graph has its other nodes beside."""
+    """A few batches that repeat on purpose: an overfitting test, or a graph whose other nodes validate."""
     hashes = run.maybe("batch_hash")
     if hashes is None:
         return False
@@ -169,7 +176,7 @@ def _overlap(run: Signals) -> Overlap | None:
 
 
 def _last_before(run: Signals, gap: Gap, by: float) -> int:
-    """The last validation at or before the mark; the first one where all come later."""
+    """The index of the last validation at or before the mark; of the first if all come later."""
     spacing = run.points("loss").spacing
     return max(0, int(np.searchsorted(gap.val.steps, by * max(1.0, spacing), side="right")) - 1)
 
@@ -178,8 +185,8 @@ QUESTION = Question(
     code="C4.2",
     name="validation against training",
     asks="Is the validation loss within 0.5 of the training loss, and are the validation examples unseen?",
-    why="A widening gap is memorising; a validation loss well below training means that validation is easier than it "
-    "should be, most often because its examples were trained on.",
+    why="A widening gap means that the model memorises. A validation loss well below training means that validation "
+    "is too easy, most often because its examples are also in the training set.",
     needs=("loss", "val_loss", "example_hash/train", "example_hash/val"),
     panel=1,
     thresholds=(
@@ -187,9 +194,9 @@ QUESTION = Question(
             name="absurd",
             value=10,
             unit="times the untrained loss",
-            meaning="a validation loss beyond this is broken, not overfitted",
+            meaning="a higher validation loss is broken, not overfitted",
             seed="",
-            decision="models that know their training data by heart end at two to five times the loss of a guess",
+            decision="models that memorised their training data end at two to five times the loss of a guess",
         ),
         Threshold(
             name="close",
@@ -197,34 +204,33 @@ QUESTION = Question(
             unit="nats of V = 512",
             meaning="gap that passes",
             seed="0.5",
-            decision="as specified, in units of the first loss",
+            decision="the rule of thumb, in units of the first loss",
             of="last_gap",
         ),
         Threshold(
             name="gap",
             value=1.0,
             unit="nats of V = 512",
-            meaning="gap that is worth a note",
+            meaning="gap that is a note",
             seed="1.0 by step 500",
-            decision="healthy runs come to 1.16 and improve all the same: a fault only together with a rise",
+            decision="healthy runs reach 1.16 and still improve: a fault only together with a rise",
             of="gap",
         ),
         Threshold(
             name="rise",
             value=0.1,
-            unit="share of the best validation loss",
-            meaning="how far validation has risen from its best",
+            unit="fraction of the best validation loss",
+            meaning="how far validation may rise from its best",
             seed="",
-            decision="healthy language models rise by up to 7%; a VAE whose objective moves rises more, but "
-            "without a gap; "
-            "public logs of overfitting rise by 16% and more",
+            decision="healthy language models rise by up to 7%; a VAE whose objective changes rises more, but without "
+            "a gap; public logs of overfitting rise by 16% and more",
             of="rise",
         ),
         Threshold(
             name="noise",
             value=5,
             unit="times the noise of validation",
-            meaning="what it must have risen by, whatever the share",
+            meaning="how far it must also have risen",
             seed="",
             decision="the lowest of many noisy validations is low by chance, and the last ones lie above it",
         ),
@@ -232,24 +238,25 @@ QUESTION = Question(
             name="chance",
             value=0.05,
             unit="probability",
-            meaning="a rise of the validations since the best one that is more likely by chance proves nothing",
+            meaning="a rise since the best validation that chance gives more often does not count",
             seed="",
-            decision="four that rise throughout are one order of 24; the rise must be large and beyond noise as well",
+            decision="by chance four validations rise throughout in 1 of 24 orders; the rise must also be large and "
+            "beyond noise",
         ),
         LOST_PART,
         Threshold(
             name="by",
             value=500,
             unit="steps",
-            meaning="when the gap is looked at",
+            meaning="step at which the gap is measured",
             seed="step 500",
-            decision="as specified; the last validation before it",
+            decision="the rule of thumb; the last validation before it",
         ),
         Threshold(
             name="below",
             value=0.3,
             unit="nats of V = 512",
-            meaning="validation below training",
+            meaning="how far validation may be below training",
             seed="0.3",
             decision="dropout and augmentation also explain it: a note",
             of="-last_gap",
@@ -258,17 +265,17 @@ QUESTION = Question(
             name="harder",
             value=0.35,
             unit="of the fall of validation below a guess",
-            meaning="how far training may stay above validation if nothing is known that makes it harder",
+            meaning="how far training may stay above validation if no known reason makes it harder",
             seed="",
-            decision="healthy runs with a tenth of their labels drawn anew come to 0.12, an easy task with a fifth of "
-            "them to 0.32; half of the labels wrong gives 0.39 and 0.46",
+            decision="healthy runs with 10% of their labels drawn anew reach 0.12, an easy task with 20% of them "
+            "0.32; half of the labels wrong gives 0.39 and 0.46",
             of="harder",
         ),
         Threshold(
             name="plain",
             value=0.02,
             unit="of the loss",
-            meaning="how near the loss must be to a plain cross-entropy",
+            meaning="how close the loss must be to a plain cross-entropy",
             seed="",
             decision="smoothing, class weights and other terms move it further",
         ),
@@ -276,50 +283,50 @@ QUESTION = Question(
             name="balance",
             value=0.05,
             unit="of the entropy of the training labels",
-            meaning="how far the entropy of the validation labels may be from it",
+            meaning="how far the entropy of the validation labels may differ from it",
             seed="",
-            decision="classes that are balanced in training alone make validation easier",
+            decision="classes that are balanced only in training make validation easier",
         ),
         Threshold(
             name="rounds",
             value=3,
-            unit="times through the data",
-            meaning="so often the same examples must come before training is compared with validation",
+            unit="passes through the data",
+            meaning="how often the same examples must repeat before training is compared with validation",
             seed="",
-            decision="augmented examples never come again; by then right labels begin to be learned by heart",
+            decision="augmented examples never repeat; by then a model begins to memorise correct labels",
         ),
         Threshold(
             name="validations",
             value=2,
             unit="validations",
-            meaning="how many there must be in the second half",
+            meaning="how many the second half must have",
             seed="",
-            decision="one may be lucky",
+            decision="a single validation may be low by chance",
         ),
         Threshold(
             name="spike",
             value=5,
             unit="times its neighbours",
-            meaning="a single validation that stands out",
+            meaning="a validation this high stands out",
             seed="",
-            decision="healthy public logs come to 1.15, a small classifier near zero to 4.4; a broken evaluation "
-            "to 409",
+            decision="healthy public logs reach 1.15, a small classifier near zero 4.4; a broken evaluation reached "
+            "409",
             of="stands_out",
         ),
         Threshold(
             name="overlap",
             value=0.1,
-            unit="share of validation examples",
-            meaning="examples also trained on",
+            unit="fraction of validation examples",
+            meaning="validation examples that are also in the training set",
             seed="validation contains training items",
-            decision="below it, the duplicates that any collected data set has",
+            decision="any collected data set has fewer duplicates",
             of="overlap",
         ),
         Threshold(
             name="compared",
             value=20,
             unit="validation examples",
-            meaning="fewer prove nothing",
+            meaning="fewer do not prove a leak",
             seed="",
             decision="one or two shared examples would be a tenth of them",
         ),
@@ -335,75 +342,74 @@ QUESTION = Question(
             name="different",
             value=0.93,
             unit="fraction of the first training examples",
-            meaning="so many must be different",
+            meaning="how many of them must differ",
             seed="",
-            decision="short windows and pairs of words are common to any two samples",
+            decision="any two samples share short windows and pairs of words",
         ),
         Threshold(
             name="few_batches",
             value=10,
             unit="different batches",
-            meaning="at most this many are repeated on purpose",
+            meaning="up to this many repeat on purpose",
             seed="",
-            decision="a model is made to learn them by heart, or a graph has its other nodes beside",
+            decision="an overfitting test, or a graph whose other nodes validate",
         ),
         Threshold(
             name="again",
             value=5,
             unit="times",
-            meaning="how often each of them must come on average",
+            meaning="how often each of them must repeat on average",
             seed="",
-            decision="a short run may have few batches as well",
+            decision="a short run may also have few batches",
         ),
         LOSSES,
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="validation keeps up with training"),
-        Outcome(name="apart", answer=NOTE, meaning="validation is further from training than usual"),
-        Outcome(name="gap", answer=NOTE, meaning="validation is far from training, but not rising"),
+        Outcome(name="pass", answer=PASS, meaning="validation stays close to training"),
+        Outcome(name="apart", answer=NOTE, meaning="the validation loss is further from the training loss than usual"),
+        Outcome(name="gap", answer=NOTE, meaning="the validation loss is far above the training loss"),
         Outcome(
             name="metric-improves",
             answer=NOTE,
-            meaning="validation loss rises while the task's own metric improves: the model grows too certain",
-            fix="Choose the checkpoint by the metric, and calibrate its probabilities if you use them.",
+            meaning="the validation loss rises while the validation metric improves",
+            fix="Choose the checkpoint by the metric, and calibrate the probabilities if you use them: the model "
+            "becomes overconfident.",
         ),
-        Outcome(
-            name="below", answer=NOTE, meaning="validation is below training: dropout, augmentation, or shared examples"
-        ),
+        Outcome(name="below", answer=NOTE, meaning="the validation loss is far below the training loss"),
         Outcome(
             name="spike",
             answer=NOTE,
-            meaning="one validation stands out and the next is back: look at that evaluation (its mode, its batches)",
+            meaning="a single validation stands out",
         ),
         Outcome(
             name="few-shared",
             answer=NOTE,
-            meaning="validation examples were also trained on: a few, or in a small world",
+            meaning="some validation examples are also in the training set",
         ),
         Outcome(
             name="noisier",
             answer=SUSPECT,
-            meaning="training examples stay harder than validation examples for no known reason: some of their labels "
-            "are wrong",
-            fix="Look at the training examples with the highest loss: correct or drop wrong labels, and find the "
-            "step of the preparation that makes them.",
+            meaning="some of the training labels are wrong",
+            fix="Look at the training examples with the highest loss: correct or drop wrong labels, and fix the "
+            "preparation step that makes them.",
             experiment="Evaluate the training set in evaluation mode and sort it by loss. If the worst examples have "
-            "wrong labels, that is the cause; if they are hard but right, training is harder on purpose.",
+            "wrong labels, they are the cause; if they are hard but correct, training is harder on purpose.",
             may_pass=True,
         ),
         Outcome(
             name="overfitting",
             answer=FAULT,
-            meaning="validation rises while training falls: the model memorises",
-            fix="Keep the checkpoint of the best validation. Then more data, more weight decay (0.2), or a "
-            "smaller model.",
+            meaning="the model overfits: validation rises while training falls",
+            fix="Keep the checkpoint with the best validation. For the next run use more data, more weight decay "
+            "(0.2) or a smaller model.",
             may_pass=True,
         ),
         Outcome(
             name="leak",
             answer=FAULT,
-            meaning="validation contains examples that were trained on",
-            fix="Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
+            meaning="validation examples are also in the training set",
+            fix="Split once, before any shuffling, oversampling or augmentation, and remove examples that are in both "
+            "sets.",
             explains=("S1.1", "S1.3"),
             proved=True,
         ),

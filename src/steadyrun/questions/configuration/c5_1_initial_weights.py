@@ -1,4 +1,4 @@
-"""C5.1: were the weights drawn from a sensible distribution?"""
+"""C5.1: the distribution of the initial weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steadyrun.signals.initial_weights import Weight, initial_weights, tied_weig
 from steadyrun.signals.intent import untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 _SHOWN = 3
 
@@ -41,7 +41,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if widest is not None and widest.too_wide > limit["wide"]:
         wide = sorted((w for w in matrices if w.too_wide > limit["wide"]), key=lambda w: -w.too_wide)
         facts = _say(
-            wide, lambda w: f"deviation {shown(w.std)}, {shown(w.too_wide)} times sqrt(2 / fan-in)", limit["wide"]
+            wide,
+            lambda w: f"standard deviation {shown(w.std)}, {shown(w.too_wide)} times sqrt(2 / fan-in)",
+            limit["wide"],
         )
         known = any(w.of_a_layer for w in wide) or len(wide) > len(matrices) / 2
         if not proof and (off := _all_off(run, limit, weights, measured)) is not None:
@@ -50,7 +52,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if embeddings:
         return _judge(
             "too-wide",
-            _say(embeddings, lambda w: f"deviation {shown(w.std)}, tied to the output", limit["tied"]),
+            _say(embeddings, lambda w: f"standard deviation {shown(w.std)}, tied to the output", limit["tied"]),
             proof,
             measured,
         )
@@ -66,41 +68,41 @@ def find(run: Signals, limit: Limits) -> Finding:
         return off
     return Finding(
         "pass",
-        f"{len(weights)} parameters; the widest matrix has {shown(measured['times_expected'])} times the deviation "
-        "sqrt(2 / fan-in).",
+        f"The widest matrix has a standard deviation of {shown(measured['times_expected'])} times sqrt(2 / fan-in); "
+        f"{counted(len(weights), 'parameter')} compared.",
         measured,
     )
 
 
 def _far_biases(run: Signals, limit: Limits, biases: list[Weight], proof: str) -> str:
-    """In words: layers whose biases are all far on one side of zero, in a run that starts badly."""
+    """In words: layers whose biases all lie far on one side of zero, in a run that starts badly; empty otherwise."""
     far = [w for w in biases if w.size >= limit["units"] and min(abs(w.low), abs(w.high)) > limit["far_bias"]]
     far = [w for w in far if w.low * w.high > 0]
     proof = proof or _predicts_badly(run, limit) or _steep(run, limit)
     if not far or not proof:
         return ""
     facts = _say(far, lambda w: f"all {w.size} values between {shown(w.low)} and {shown(w.high)}", limit["far_bias"])
-    return f"{facts}; {proof}."
+    return f"{facts}. {proof}."
 
 
 def _alike(matrices: list[Weight], limit: Limits, measured: dict[str, float]) -> Finding | None:
-    """Most matrices constant: an output or the end of a residual branch may start at zero, what they follow may not."""
+    """Most matrices are constant: only an output or the end of a residual branch may start at zero."""
     constant = [w for w in matrices if w.constant]
     measured["constant"] = len(constant) / len(matrices) if matrices else 0.0
     if len(constant) < limit["constant_matrices"] or measured["constant"] <= limit["constant"]:
         return None
-    facts = _say(constant, lambda w: f"all {w.size} values are {shown(w.mean)}", limit["constant"])
-    message = f"{len(constant)} of {len(matrices)} matrices hold one value each: {facts}."
+    facts = _say(constant, lambda w: f"all {w.size:,} values are {shown(w.mean)}", limit["constant"])
+    message = f"{len(constant)} of {len(matrices)} matrices are constant: {facts}."
     return Finding("alike", message, measured, 0)
 
 
 def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[str, float]) -> Finding | None:
-    """Matrices that are all a little too wide or too narrow, in a run whose start and end show it."""
+    """Matrices that are all somewhat too wide or too narrow, in a run whose start and end show it."""
     drawn = [w.too_wide for w in weights if w.role == "matrix" and w.too_wide > 0]
     if not drawn:
         return None
     usual = measured["usual"] = statistics.median(drawn)
-    facts = f"the median matrix has {shown(usual)} times the deviation sqrt(2 / fan-in)"
+    facts = f"The median matrix has a standard deviation of {shown(usual)} times sqrt(2 / fan-in)"
     try:
         gone, words = fallen(run, limit), fall_in_words(run, limit)
     except (MissingSignal, NotApplicable):
@@ -108,45 +110,45 @@ def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[
     far = usual > limit["far_too_wide"]
     proof = _starts_badly(run, limit) or _predicts_badly(run, limit) or (_steep(run, limit) if far else "")
     if proof and usual > limit["rather_wide"] and (gone < limit["learned"] or far):
-        return Finding("perhaps-too-wide", f"{facts}; {proof}; {words}.", measured, 0)
+        return Finding("perhaps-too-wide", f"{facts}. {proof}; {words}.", measured, 0)
     normed = any(w.role == "norm" for w in weights)
     if usual < limit["narrow"] and not normed and gone < limit["learned"]:
-        return Finding("perhaps-too-narrow", f"{facts}, and no layer normalises; {words}.", measured, 0)
+        return Finding("perhaps-too-narrow", f"{facts}, and the model has no norm layer; {words}.", measured, 0)
     return None
 
 
 def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> Finding:
-    """Unusual weights are a fault where the first step shows the damage, otherwise a matter of taste."""
+    """A fault if the first step shows the damage, otherwise a note."""
     if proof:
-        return Finding(outcome, f"{facts}; {proof}.", measured, 0)
-    return Finding("unusual", f"{facts}; nothing shows that it does harm.", measured, 0)
+        return Finding(outcome, f"{facts}. {proof}.", measured, 0)
+    return Finding("unusual", f"{facts}. The first loss and gradient do not show any harm.", measured, 0)
 
 
 def _starts_badly(run: Signals, limit: Limits) -> str:
-    """What the first loss or gradient says of the damage; empty where it says nothing."""
+    """In words: the damage that the first loss or gradient shows; empty if there is none."""
     loss = limit.ask(c1_1_initial_loss.QUESTION, run)
     first = run.raw("loss").values[:1] if run.has("loss") else np.ones(1)
     if not np.all(np.isfinite(first)):
-        return "the first loss is not finite"
+        return "The first loss is not finite"
     if loss.outcome == "high":
-        return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
+        return f"The first loss is {shown(loss.measured['offset'])} above that of a guess"
     return _steep(run, limit) if known_facts(run, limit).classes is not None else ""
 
 
 def _steep(run: Signals, limit: Limits) -> str:
-    """What the first gradient says of the damage; only that of a cross-entropy has a usual size."""
+    """In words: a first gradient that is very large; only that of a cross-entropy has a usual size."""
     gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
     if gradient.outcome != "too-large":
         return ""
-    return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
+    return f"The first gradient norm is {shown(gradient.measured['grad_norm'])}"
 
 
 def _predicts_badly(run: Signals, limit: Limits) -> str:
-    """What the first predictions of numbers say of the damage."""
+    """In words: first predictions of a regression that are far off; empty otherwise."""
     for name in run.matching("fit/*"):
         fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
         if fit is not None and guess is not None and fit.values[0] > limit["astray"] * guess.values[0] > 0:
-            return f"the first predictions have {shown(fit.values[0] / guess.values[0])} times the error of a guess"
+            return f"The first predictions have {shown(fit.values[0] / guess.values[0])} times the error of a guess"
     return ""
 
 
@@ -159,9 +161,9 @@ def _say(weights: list[Weight], words: Any, limit: float) -> str:
 QUESTION = Question(
     code="C5.1",
     name="initial weights",
-    asks="Do the initial weights have the mean and deviation of a usual initialisation?",
-    why="Weights that start too wide make the first outputs confidently wrong and the first gradients enormous; "
-    "training then spends itself on undoing that, or never recovers.",
+    asks="Do the initial weights have the mean and standard deviation of a usual initialisation?",
+    why="Weights that start too wide make the first outputs confidently wrong and the first gradients enormous. "
+    "Training then only undoes that, or never recovers.",
     needs=("initial_weights", "loss"),
     panel=5,
     thresholds=(
@@ -169,16 +171,16 @@ QUESTION = Question(
             name="astray",
             value=20,
             unit="times the error of a guess",
-            meaning="first predictions this far off show that the start is too wide",
+            meaning="first predictions this far off show that the weights are too wide",
             seed="",
-            decision="untrained networks of usual width are within ten times, if targets are of unit size",
+            decision="untrained networks of usual width stay within ten times if targets are of unit size",
         ),
         LOSSES,
         Threshold(
             name="wide",
             value=10,
             unit="times sqrt(2 / fan-in)",
-            meaning="deviation of a weight matrix",
+            meaning="standard deviation of a weight matrix",
             seed="100 times the expected 0.02",
             decision="0.02 drawn as 2 is 16 times Kaiming's rule at width 128; healthy weights stay below 2",
             of="times_expected",
@@ -187,9 +189,9 @@ QUESTION = Question(
             name="tied",
             value=0.5,
             unit="",
-            meaning="deviation of an embedding that is also the output matrix",
+            meaning="standard deviation of an embedding that is also the output matrix",
             seed="embedding 0.02",
-            decision="an embedding alone may be N(0, 1), torch's default; as an output matrix it makes huge logits",
+            decision="an embedding alone may be N(0, 1), torch's default; as an output matrix it gives huge logits",
         ),
         Threshold(
             name="bias",
@@ -204,15 +206,16 @@ QUESTION = Question(
             name="far_bias",
             value=10,
             unit="",
-            meaning="if all biases of a layer are beyond it on one side, they are suspect of the bad start",
+            meaning="biases of a layer that all lie beyond it on one side are suspect if the run starts badly",
             seed="",
-            decision="forget gates and outputs start at 1 to 5, a prior of 0.01 is -4.6; a ReLU that gets -10 is shut",
+            decision="forget gates and outputs start at 1 to 5, a prior of 0.01 is -4.6; a ReLU with a bias of -10 is "
+            "always off",
         ),
         Threshold(
             name="units",
             value=8,
             unit="biases",
-            meaning="fewer may be an output with the level of its targets",
+            meaning="fewer may be an output that starts at the level of its targets",
             seed="",
             decision="an output of a few values often starts at the mean of its targets",
         ),
@@ -222,16 +225,16 @@ QUESTION = Question(
             unit="",
             meaning="mean of a weight matrix, beyond five standard errors",
             seed="0.01",
-            decision="as specified, beyond chance",
+            decision="the rule of thumb, beyond chance",
             of="mean",
         ),
         Threshold(
             name="rather_wide",
             value=1.2,
             unit="times sqrt(2 / fan-in), in the median matrix",
-            meaning="wider is suspect, if the first loss shows it and the model does not get better than a guess",
+            meaning="wider is suspect if the first loss shows it and the model does not get better than a guess",
             seed="",
-            decision="Kaiming's rule is 1, the widest of the usual ones",
+            decision="Kaiming's rule is 1, the widest in common use",
         ),
         Threshold(
             name="far_too_wide",
@@ -239,13 +242,13 @@ QUESTION = Question(
             unit="times sqrt(2 / fan-in), in the median matrix",
             meaning="wider is suspect if the first loss, gradient or predictions show it, even if the loss falls later",
             seed="",
-            decision="no rule in use draws most matrices wider than 1.2; healthy runs: up to 0.5",
+            decision="no rule in use draws most matrices wider than 1.2; healthy runs reach 0.5",
         ),
         Threshold(
             name="constant",
             value=0.5,
             unit="of the matrices",
-            meaning="how many may hold a single value",
+            meaning="how many may be constant",
             seed="",
             decision="outputs, ends of residual branches and adapters start at zero on purpose: at most every second "
             "matrix",
@@ -255,95 +258,96 @@ QUESTION = Question(
             name="constant_matrices",
             value=2,
             unit="matrices",
-            meaning="fewer may be constant in any model",
+            meaning="with fewer, constant matrices are normal",
             seed="",
-            decision="a linear model may start at zero: it has no units that must differ",
+            decision="a linear model may start at zero: it has no hidden units that must differ",
         ),
         Threshold(
             name="narrow",
             value=0.1,
             unit="times sqrt(2 / fan-in), in the median matrix",
-            meaning="narrower is suspect, if no layer normalises and the loss hardly falls",
+            meaning="narrower is suspect if the model has no norm layer and the loss hardly falls",
             seed="",
-            decision="torch's default is 0.41; a deviation of 0.02 is 0.1 at fan-in 64, and is used with norm layers",
+            decision="torch's default is 0.41; a standard deviation of 0.02 is 0.1 at fan-in 64, and is used with "
+            "norm layers",
         ),
         Threshold(
             name="learned",
             value=0.35,
-            unit="fraction of the first loss, or of a guess's",
-            meaning="with a larger fall, the start did no harm",
+            unit="fraction of the first loss, or of that of a guess",
+            meaning="after a larger fall, the start did no harm",
             seed="",
-            decision="what learns is not broken",
+            decision="a run that learns is not broken",
         ),
         Threshold(
             name="errors",
             value=5.0,
             unit="standard errors",
-            meaning="a mean closer to zero than this is chance",
+            meaning="a mean closer to zero is chance",
             seed="",
             decision="chance alone gives two or three",
         ),
         STEPS,
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the initial weights are of a usual kind"),
-        Outcome(name="unusual", answer=NOTE, meaning="unusual initial weights, but nothing shows that they do harm"),
+        Outcome(name="pass", answer=PASS, meaning="the initial weights are ordinary"),
+        Outcome(name="unusual", answer=NOTE, meaning="the initial weights are unusual, without visible harm"),
         Outcome(
             name="too-wide",
             answer=FAULT,
-            meaning="weights drawn far too wide",
-            fix="Initialise matrices with deviation 0.02, or by Kaiming's "
-            "or Xavier's rule; a missing zero or a missing fan-in is the usual mistake.",
+            meaning="the initial weights are far too large",
+            fix="Initialise matrices with a standard deviation of 0.02, or by Kaiming's or Xavier's rule. The usual "
+            "mistakes are 2 instead of 0.02 and a forgotten division by sqrt(fan-in).",
             explains=("C1", "D1", "P3.3", "R"),
             proved=True,
         ),
         Outcome(
             name="bias",
             answer=FAULT,
-            meaning="biases that are far from zero",
-            fix="Initialise biases with zero, the output layer's first of all.",
+            meaning="biases start far from zero",
+            fix="Initialise biases with zero, first of all those of the output layer.",
         ),
         Outcome(
             name="off-centre",
             answer=FAULT,
-            meaning="weights whose mean is not zero",
-            fix="Draw weights around zero (randn, not rand).",
+            meaning="the mean of the initial weights is not zero",
+            fix="Draw weights around zero: torch.randn, not torch.rand.",
         ),
         Outcome(
             name="perhaps-too-wide",
             answer=SUSPECT,
-            meaning="all weights are drawn wide: the loss starts far above a guess, and training only undoes that",
+            meaning="the initial weights are too large",
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
-            experiment="Train 200 steps from weights divided by their factor over sqrt(2 / fan-in). If the loss gets "
-            "lower, the start was too wide.",
+            experiment="Divide the initial weights by their factor over sqrt(2 / fan-in) and train 200 steps. If the "
+            "loss gets lower, the start was too wide.",
             may_pass=True,
             explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4:unrelated", "S4"),
         ),
         Outcome(
             name="perhaps-bias",
             answer=SUSPECT,
-            meaning="all biases of a layer start far on one side of zero, and the first outputs are far off",
+            meaning="all biases of a layer start far on one side of zero",
             fix="Initialise the biases of hidden layers with zero.",
-            experiment="Train 200 steps with these biases at zero. If the loss starts lower and falls further, they "
-            "were the cause.",
+            experiment="Set these biases to zero and train 200 steps. If the loss starts lower and falls further, "
+            "they are the cause.",
             may_pass=True,
             explains=("V1", "C1", "C3", "C4", "C7", "D2", "S1.5", "S4", "S6"),
         ),
         Outcome(
             name="alike",
             answer=SUSPECT,
-            meaning="most matrices start with a single value: units of a layer are alike and learn the same",
-            fix="Draw the matrices at random, by Kaiming's or Xavier's rule; zero is for biases, the output and the "
-            "end of a residual branch.",
-            experiment="Train 200 steps from torch's default initialisation. If the loss falls further, the start had "
-            "no differences to build on.",
+            meaning="most matrices start constant, so units of a layer learn the same",
+            fix="Draw the matrices at random, by Kaiming's or Xavier's rule. Zero is right only for biases, the "
+            "output and the end of a residual branch.",
+            experiment="Train 200 steps from torch's default initialisation. If the loss falls further, the constant "
+            "start is the cause.",
             may_pass=True,
             explains=("V1", "C1", "C4", "C7", "S1.4:unrelated", "S1.5", "S4", "S6"),
         ),
         Outcome(
             name="perhaps-too-narrow",
             answer=SUSPECT,
-            meaning="all weights are drawn very narrow and nothing normalises: signals fade from layer to layer",
+            meaning="the initial weights are too small, and no layer normalises",
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
             experiment="Train 200 steps from torch's default initialisation. If the loss falls faster, the start was "
             "too narrow.",

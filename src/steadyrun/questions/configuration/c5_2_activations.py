@@ -1,4 +1,4 @@
-"""C5.2: do activations grow from block to block?"""
+"""C5.2: the growth of activations from block to block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steadyrun.text import shown
 
 @dataclass(frozen=True)
 class Growth:
-    """A block's output over the output of the block before it."""
+    """The ratio of a block's output to the output of the block before it."""
 
     before: str
     block: str
@@ -34,7 +34,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     layers = [str(entry.get("name")) for entry in order if entry.get("role") == "layer"]
     names = [name for name in (residual or layers) if name in magnitudes]
     if len(names) < 2:
-        raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
+        raise NotApplicable("fewer than two blocks of one kind are recorded")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
     silent = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), known_facts(run, limit), so_far=True)
@@ -44,20 +44,20 @@ def find(run: Signals, limit: Limits) -> Finding:
     if dead and not pairs:
         return _about_dead(next(iter(dead.values())))
     if not pairs:
-        raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
+        raise NotApplicable("no recorded block takes the output of another block of its kind")
     grown = [growth for a, b in pairs for growth in _growth(magnitudes[a], magnitudes[b], a, b, limit["early"])]
     if not grown:
-        raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
+        raise MissingSignal("activation/*", "no step has activations of two neighbouring blocks")
     untrained = [growth for growth in grown if growth.step <= limit["early"]]
-    # What an untrained model does is told by its construction; later growth may be learned.
+    # Growth in an untrained model comes from its construction; later growth may be learned.
     worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
     if worst.times <= limit["times"]:
         worst = max(grown, key=lambda growth: growth.times)
     kind = "residual blocks" if residual else "layers"
     measured = {"times": worst.times}
     facts = (
-        f"largest growth between neighbouring {kind}: {worst.before} to {worst.block}, {shown(worst.from_to[0])} to "
-        f"{shown(worst.from_to[1])}, {shown(worst.times)} times at step {worst.step}"
+        f"Activations change most between the {kind} {worst.before} and {worst.block}: {shown(worst.from_to[0])} to "
+        f"{shown(worst.from_to[1])} at step {worst.step}, {shown(worst.times)} times"
     )
     if worst.times > limit["times"]:
         certain = bool(residual) and worst.step <= limit["early"] and known_facts(run, limit).start != LEARNED
@@ -65,22 +65,22 @@ def find(run: Signals, limit: Limits) -> Finding:
     if dead:
         return _about_dead(next(iter(dead.values())))
     if residual and worst.times > limit["usual"]:
-        return Finding("steep", f"{facts} (usual: up to {limit['usual']:g}).", measured, worst.step)
+        return Finding("steep", f"{facts} (normally up to {limit['usual']:g}).", measured, worst.step)
     return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
 
 
 def _about_dead(dead: Dead) -> Finding:
-    """Beside a block that is next to nothing any other is large: that is no growth."""
+    """A block with hardly any output: the next block only seems to grow."""
     times = float(dead.beside[-1] / dead.own[-1]) if dead.own[-1] else float("inf")
     message = (
-        f"{dead.block} gives next to nothing ({shown(dead.own[-1])} at step {int(dead.steps[-1])}), beside which "
-        f"{dead.follower} is {shown(times)} times as large: S4.2 asks whether it is dead."
+        f"{dead.block} has an output of only {shown(dead.own[-1])} at step {int(dead.steps[-1])}; that of "
+        f"{dead.follower} is {shown(times)} times as large. S4.2 checks whether the block is dead."
     )
     return Finding("dead-block", message, {"times": times}, int(dead.steps[0]))
 
 
 def _growth(before: Points, after: Points, name: str, block: str, early: float) -> list[Growth]:
-    """The largest growth at a step that both blocks have: that of an untrained model, and that of the whole run."""
+    """The largest growth at a step that both blocks have, in the untrained model and in the whole run."""
     steps, mine, theirs = np.intersect1d(after.steps, before.steps, assume_unique=True, return_indices=True)
     values, earlier = after.values[mine], before.values[theirs]
     usable = earlier > 0
@@ -99,9 +99,9 @@ def _growth(before: Points, after: Points, name: str, block: str, early: float) 
 QUESTION = Question(
     code="C5.2",
     name="activation growth",
-    asks="Does the magnitude of activations grow by at most about 1.5 times, and certainly not 10 times, per block?",
-    why="Without normalisation, or with it in the wrong place, every block multiplies what it gets. A few blocks later "
-    "the numbers are too large for the loss, and gradients explode.",
+    asks="Do activations grow by at most about 1.5 times per block, and certainly by less than 10 times?",
+    why="Without normalisation, or with normalisation at the wrong point, every block multiplies its input. A few "
+    "blocks later the values are too large for the loss, and gradients explode.",
     needs=("activation/*",),
     panel=4,
     thresholds=(
@@ -109,7 +109,7 @@ QUESTION = Question(
             name="usual",
             value=3,
             unit="times",
-            meaning="growth worth a note",
+            meaning="growth that is a note",
             seed="1.5 per layer, 3 between residual blocks",
             decision="healthy runs of the tutor stay below 2.5",
             of="times",
@@ -120,32 +120,27 @@ QUESTION = Question(
             unit="times",
             meaning="growth of a broken block",
             seed="10 times its input",
-            decision="as specified, between residual blocks; the final norm's output is ten times its input when "
-            "healthy",
+            decision="the rule of thumb, between residual blocks; a healthy final norm multiplies its input by ten",
             of="times",
         ),
         Threshold(
             name="early",
             value=20,
             unit="steps",
-            meaning="the activations of an untrained model",
+            meaning="until then the model counts as untrained",
             seed="",
             decision="later growth may be learned",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="activations stay within bounds"),
-        Outcome(name="steep", answer=NOTE, meaning="activations grow more than usual from one block to the next"),
-        Outcome(
-            name="large", answer=NOTE, meaning="activations grow very much, but these are no untrained residual blocks"
-        ),
-        Outcome(
-            name="dead-block", answer=NOTE, meaning="a block gives next to nothing, so that the next one seems to grow"
-        ),
+        Outcome(name="pass", answer=PASS, meaning="activations keep their size from block to block"),
+        Outcome(name="steep", answer=NOTE, meaning="activations grow more than usual from block to block"),
+        Outcome(name="large", answer=NOTE, meaning="activations grow very much from block to block"),
+        Outcome(name="dead-block", answer=NOTE, meaning="a block has hardly any output, so the next seems to grow"),
         Outcome(
             name="growing",
             answer=FAULT,
-            meaning="a block multiplies what it gets: normalisation is missing or broken",
+            meaning="a residual block multiplies its input: normalisation is missing or broken",
             fix="Put a LayerNorm or RMSNorm before attention and before the feed-forward layer of every block.",
         ),
     ),

@@ -1,4 +1,4 @@
-"""C6.1: does weight decay touch only what it should?"""
+"""C6.1: which parameters weight decay applies to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import counted
 
 _SHOWN = 4
 
@@ -20,22 +21,25 @@ def find(run: Signals, _limit: Limits) -> Finding:
         parts = [str(part).lower() for part in exempt if str(part)]
         wrong = [name for name in decayed if _exempt(name.lower(), parts, shapes.get(name))]
         measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
-        facts = f"declared exempt: {', '.join(map(str, exempt))}"
+        facts = f"config no_decay exempts {', '.join(str(part) for part in exempt if str(part))}"
         if wrong:
             return Finding(
                 "declared-exempt",
-                f"{facts}; but {len(wrong)} such parameters have weight decay: {_list(wrong)}.",
+                f"{facts}, but {counted(len(wrong), 'such parameter')} {_have(wrong)} weight decay: {_list(wrong)}.",
                 measured,
             )
-        return Finding("pass", f"{facts}; none of the {len(decayed)} decayed parameters is among them.", measured)
+        return Finding(
+            "pass", f"{facts}; weight decay applies to {counted(len(decayed), 'other parameter')}.", measured
+        )
     vectors = [name for name in decayed if isinstance(shape := shapes.get(name), list) and len(shape) < 2]
     measured = {"vectors_decayed": float(len(vectors)), "decayed": float(len(decayed))}
     if vectors:
         message = (
-            f"{_list(vectors)} (one-dimensional) {_have(vectors)} weight decay; whether that is meant is not declared."
+            f"{_list(vectors)} (one-dimensional) {_have(vectors)} weight decay, and config no_decay is not declared."
         )
         return Finding("vectors-decayed", message, measured)
-    return Finding("pass", f"the {len(decayed)} decayed parameters are all matrices or larger.", measured)
+    message = f"Weight decay applies to {counted(len(decayed), 'parameter')}, none of them one-dimensional."
+    return Finding("pass", message, measured)
 
 
 def _decayed(run: Signals) -> list[str]:
@@ -54,7 +58,7 @@ def _decayed(run: Signals) -> list[str]:
 
 
 def _exempt(name: str, parts: list[str], shape: object) -> bool:
-    """Whether a declared part names this parameter: a vector by any part of its name, a matrix by a whole word."""
+    """Whether a declared entry names this parameter: a vector by any part of its name, a matrix by a whole word."""
     if isinstance(shape, list) and len(shape) < 2:
         return any(part in name for part in parts)
     return any(part == name or part in name.split(".") for part in parts)
@@ -72,24 +76,25 @@ def _have(names: list[str]) -> str:
 QUESTION = Question(
     code="C6.1",
     name="weight-decay groups",
-    asks="Are matrices and embeddings in the decay group, and biases and norm scales in the group without?",
+    asks="Does weight decay apply to matrices and embeddings, and not to biases and norm scales?",
     why="Weight decay pulls every parameter towards zero. For a matrix that is regularisation; for a bias or the "
-    "scale of a norm it is a drift that the gradient has to fight.",
+    "scale of a norm layer it is a drift that the gradient must undo.",
     needs=("param_groups", "no_decay"),
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="decay touches what it should"),
+        Outcome(name="pass", answer=PASS, meaning="weight decay applies to the right parameters"),
         Outcome(
             name="vectors-decayed",
             answer=NOTE,
-            meaning="one-dimensional parameters are decayed; nothing says whether that is meant",
+            meaning="biases or norm scales have weight decay",
         ),
         Outcome(
             name="declared-exempt",
             answer=FAULT,
-            meaning="parameters that the run declares exempt have weight decay",
-            fix="Build two param groups: tensors with two or more dimensions with weight_decay, the others with 0.",
+            meaning="parameters that config no_decay exempts have weight decay",
+            fix="Build two param groups: tensors with two or more dimensions with weight_decay, all others with "
+            "weight_decay=0.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""C6.2: does the optimizer keep and use its state?"""
+"""C6.2: the optimizer keeps and uses its state."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     groups = _groups(run)
     if not run.matching("moment1_norm/*") and not run.matching("moment2_norm/*"):
         kinds = sorted({group.kind for group in groups})
-        raise NotApplicable(f"no moments are kept by {', '.join(kinds) or 'the optimizer'}")
+        raise NotApplicable(f"{', '.join(kinds) or 'the optimizer'} does not keep moments")
     measured: dict[str, float] = {}
     for diagnose in (_stalled, _empty, _same_as_gradient, _uncorrected):
         findings = [diagnose(run, group, limit) for group in groups]
-        # One group may be without gradient on purpose, or by construction; all of them are not.
+        # A single group may lack gradients on purpose or by construction, but not all groups.
         known = [finding for finding, group in zip(findings, groups, strict=True) if _is_recorded(run, group)]
         if known and known[0] is not None and all(finding is not None for finding in known):
             return known[0]
@@ -47,16 +47,16 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured["update_scale"] = max((float(np.median(s.values)) for s in scales), key=lambda s: abs(s - 1))
         if abs(measured["update_scale"] - 1) > limit["scale"]:
             message = (
-                f"updates are {shown(measured['update_scale'])} times what Adam makes of the recorded moments "
-                f"(1 ± {limit['scale']:g} expected)."
+                f"The ratio of the updates to Adam's with the recorded moments is {shown(measured['update_scale'])}, "
+                f"normally 1 ± {limit['scale']:g}."
             )
             return Finding("other-rule", message, measured)
         return Finding(
             "pass",
-            f"moments accumulate; updates are {shown(measured['update_scale'])} times what Adam makes of them.",
+            f"Moments accumulate; the ratio of the updates to Adam's is {shown(measured['update_scale'])}.",
             measured,
         )
-    return Finding("pass", "moments accumulate from step to step.", measured)
+    return Finding("pass", "Moments accumulate from step to step.", measured)
 
 
 def _is_recorded(run: Signals, group: Group) -> bool:
@@ -78,7 +78,7 @@ def _groups(run: Signals) -> list[Group]:
 
 
 def _stalled(run: Signals, group: Group, limit: Limits) -> Finding | None:
-    """The optimizer's own counter stands still, or starts again and again."""
+    """A step counter of the optimizer that does not advance, or restarts again and again."""
     counts = run.maybe(f"step_count/{group.number}")
     if counts is None or len(counts) < limit["samples"]:
         return None
@@ -87,14 +87,14 @@ def _stalled(run: Signals, group: Group, limit: Limits) -> Finding | None:
         return None
     last = later.step_at(len(later) - 1)
     message = (
-        f"the step counter of param group {group.number} is {later.values[-1]:g} at step {last}, and was "
-        f"{counts.values[0]:g} at step {counts.step_at(0)}."
+        f"The optimizer's step counter (param group {group.number}) is {counts.values[0]:g} at step "
+        f"{counts.step_at(0)} and still {later.values[-1]:g} at step {last}."
     )
     return Finding("rebuilt", message, {"step_count": float(later.values[-1])}, later.step_at(0))
 
 
 def _taken(run: Signals, counts: Points) -> Floats:
-    """How many steps the optimizer was let take since the first count: those that a loss scaler skipped are none."""
+    """How many steps the optimizer took since the first count, without those that a loss scaler skipped."""
     skipped = run.maybe("skipped")
     taken: Floats = counts.steps - counts.steps[0]
     if skipped is not None:
@@ -105,25 +105,25 @@ def _taken(run: Signals, counts: Points) -> Floats:
 
 
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
-    """No second moment although gradients came."""
+    """Second moments of zero although there are gradients."""
     moments = run.maybe(f"moment2_norm/{group.number}")
-    norms = run.maybe("grad_norm_applied") or run.maybe("grad_norm")  # what the optimizer found: after clipping
+    norms = run.maybe("grad_norm_applied") or run.maybe("grad_norm")  # what the optimizer gets: after clipping
     if moments is None or norms is None or float(np.median(norms.values)) <= 0:
         return None
     later = moments.from_step(limit["later"])
-    # The second moments are about the squares of the gradients, so their norm is compared with a squared norm.
+    # Second moments average squared gradients, so their norm is compared with a squared norm.
     size = float(np.median(norms.values)) ** 2
     if not len(later) or float(np.max(later.values)) > limit["empty"] * size:
         return None
     message = (
-        f"‖v‖ of param group {group.number} is {shown(np.max(later.values))} from step {later.step_at(0)} on, with "
-        f"gradients of norm {shown(np.median(norms.values))}."
+        f"The norm of the second moments (param group {group.number}) is {shown(np.max(later.values))} from step "
+        f"{later.step_at(0)} on, although the median gradient norm is {shown(np.median(norms.values))}."
     )
     return Finding("empty", message, {"second_moment": float(np.max(later.values))}, later.step_at(0))
 
 
 def _same_as_gradient(run: Signals, group: Group, limit: Limits) -> Finding | None:
-    """The first moment is just the gradient: nothing of the past is kept."""
+    """A first moment that equals the gradient, without any past gradients."""
     moments = [run.maybe(name) for name in run.matching("moment1_norm/*")]
     applied = run.maybe("grad_norm_applied")
     if applied is None or group.beta(0) == 0 or not moments or any(m is None for m in moments):
@@ -135,8 +135,8 @@ def _same_as_gradient(run: Signals, group: Group, limit: Limits) -> Finding | No
     if len(later) < limit["samples"] or not np.all(same) or not np.any(norms > 0):
         return None
     message = (
-        f"‖m‖ equals the gradient's norm at all {len(later)} recorded steps, for example {shown(later.values[-1])} "
-        f"at step {later.step_at(len(later) - 1)}."
+        f"The norm of the first moments equals the gradient norm at all {len(later)} recorded steps, for example "
+        f"{shown(later.values[-1])} at step {later.step_at(len(later) - 1)}."
     )
     return Finding(
         "no-memory", message, {"difference": float(np.max(np.abs(later.values / norms - 1)))}, later.step_at(0)
@@ -152,7 +152,7 @@ def _joined(parts: list[Points]) -> Points:
 
 
 def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
-    """The size of the updates relative to Adam's where Adam's rule explains them: rounding drowns tiny ones."""
+    """The size of the updates relative to Adam's, if Adam's rule explains them: tiny updates drown in rounding."""
     scale, left = run.maybe(f"update_scale/{group.number}"), run.maybe(f"update_misfit/{group.number}")
     if scale is None or left is None:
         return None
@@ -160,13 +160,13 @@ def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
 
 
 def _on_purpose(group: Group) -> bool:
-    """Optimizers that leave bias correction out by design, or were told to."""
+    """Whether the optimizer omits bias correction by design or by its settings."""
     set_so = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
     return set_so or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
 
 
 def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
-    """Updates larger than Adam's by just the factor that the missing bias correction leaves."""
+    """Updates that differ from Adam's by the factor of a missing bias correction."""
     scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.number}")
     beta1, beta2 = group.beta(0), group.beta(1)
     if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
@@ -179,9 +179,8 @@ def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
         return None
     index = int(np.argmax(np.where(telling, np.abs(factor - 1), 0)))
     message = (
-        f"at step {scale.step_at(index)} the update is {shown(scale.values[index])} times what Adam makes of its "
-        f"moments; without bias correction it is {shown(factor[index])} times "
-        f"({int(np.sum(telling))} recorded steps agree)."
+        f"At step {scale.step_at(index)} the update is {shown(scale.values[index])} times Adam's; a missing bias "
+        f"correction gives {shown(factor[index])} times ({int(np.sum(telling))} recorded steps agree)."
     )
     return Finding("no-bias-correction", message, {"update_scale": float(scale.values[index])}, scale.step_at(index))
 
@@ -189,9 +188,9 @@ def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
 QUESTION = Question(
     code="C6.2",
     name="optimizer state",
-    asks="Do the optimizer's moments accumulate, and are its updates what its moments say?",
-    why="An optimizer that is rebuilt, or whose state is lost, takes every step as if it were its first; one without "
-    "bias correction takes its first steps several times too long.",
+    asks="Do the optimizer's moments accumulate, and do its updates follow from them?",
+    why="An optimizer that is rebuilt or loses its state takes every step like its first. Without bias correction its "
+    "first steps are several times too long.",
     needs=("moment1_norm/*", "moment2_norm/*", "param_groups"),
     panel=None,
     thresholds=(
@@ -199,23 +198,23 @@ QUESTION = Question(
             name="empty",
             value=1e-12,
             unit="of the squared gradient norm",
-            meaning="second moments that are as good as zero",
+            meaning="second moments below this are practically zero",
             seed="about 0 at step 100",
-            decision="healthy ones are above 1e-7",
+            decision="healthy second moments are above 1e-7",
         ),
         Threshold(
             name="same",
             value=1e-4,
-            unit="share",
-            meaning="how equal moment and gradient must be",
+            unit="fraction",
+            meaning="how closely moment and gradient must agree",
             seed="exactly equal",
-            decision="as specified, up to rounding",
+            decision="the rule of thumb, up to rounding",
         ),
         Threshold(
             name="scale",
             value=0.05,
-            unit="share",
-            meaning="by how much an update may differ from Adam's",
+            unit="fraction",
+            meaning="how far an update may differ from Adam's",
             seed="",
             decision="torch's own optimizers differ by less than 0.001",
             of="update_scale",
@@ -223,18 +222,18 @@ QUESTION = Question(
         Threshold(
             name="misfit",
             value=0.1,
-            unit="share",
-            meaning="how well the update must be explained to judge it",
+            unit="fraction",
+            meaning="how much of an update Adam's rule may leave unexplained",
             seed="",
-            decision="healthy ones are below 0.01",
+            decision="healthy runs stay below 0.01",
         ),
         Threshold(
             name="later",
             value=10,
             unit="steps",
-            meaning="after so many a counter must have moved, and second moments must be there",
+            meaning="after this many steps a counter must have advanced and second moments must exist",
             seed="",
-            decision="the first steps may still be without",
+            decision="the first steps may lack them",
         ),
         Threshold(
             name="samples",
@@ -248,38 +247,36 @@ QUESTION = Question(
             name="telling",
             value=0.2,
             unit="",
-            meaning="how far the missing bias correction must change an update",
+            meaning="how much a missing bias correction must change an update",
             seed="",
             decision="a smaller factor is hard to distinguish from none",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the optimizer keeps its state and uses it"),
-        Outcome(
-            name="other-rule", answer=NOTE, meaning="the optimizer keeps Adam's moments but makes other updates of them"
-        ),
+        Outcome(name="pass", answer=PASS, meaning="the optimizer keeps and uses its state"),
+        Outcome(name="other-rule", answer=NOTE, meaning="the optimizer keeps Adam's moments, but its updates differ"),
         Outcome(
             name="rebuilt",
             answer=FAULT,
-            meaning="the optimizer's step counter stands still: it is rebuilt again and again",
+            meaning="the optimizer is rebuilt again and again",
             fix="Build the optimizer once, before the training loop.",
         ),
         Outcome(
             name="empty",
             answer=FAULT,
-            meaning="the optimizer keeps no second moments",
-            fix="Build the optimizer once, and load its state at a resume.",
+            meaning="the optimizer loses its second moments",
+            fix="Build the optimizer once, and load its state_dict() at a resume.",
         ),
         Outcome(
             name="no-memory",
             answer=FAULT,
-            meaning="the first moment is the gradient itself",
-            fix="Keep the moment between steps: m = beta m + (1 - beta) g.",
+            meaning="the optimizer does not average past gradients",
+            fix="Keep the moment between steps: m = beta1 * m + (1 - beta1) * g.",
         ),
         Outcome(
             name="no-bias-correction",
             answer=FAULT,
-            meaning="the moments are used without bias correction",
+            meaning="the optimizer omits Adam's bias correction",
             fix="Divide m by (1 - beta1**t) and v by (1 - beta2**t) before the update, or use torch.optim.AdamW.",
         ),
     ),

@@ -1,4 +1,4 @@
-"""C6.3: is the accumulated gradient a mean over the micro-batches?"""
+"""C6.3: the accumulated gradient is a mean over the micro-batches."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if count is None:
         raise NotApplicable("no accumulation is declared, and backward passes are not recorded", "accumulation")
     if count < 2:
-        raise NotApplicable("gradients are not accumulated: one backward pass per step")
+        raise NotApplicable("gradients are not accumulated: each step has a single backward pass")
     if run.config.get("reduction") == "sum":
-        raise NotApplicable("the run declares reduction 'sum': its gradients are meant to add up")
+        raise NotApplicable("the config declares reduction='sum', so gradients may add up")
     root, loss = run.points("backward_loss"), run.points("loss")
     both = np.isin(root.steps, loss.steps)
     given = loss.values[np.isin(loss.steps, root.steps)]
@@ -34,26 +34,30 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss is zero at every step")
     times = float(np.median(root.values[both][usable] / given[usable]))
     measured = {"times": times, "accumulation": count}
-    facts = f"backward() starts from {shown(times)} times the step's loss in total, over {count:g} micro-batches"
+    facts = (
+        f"Over {count:g} micro-batches the losses given to backward() add up to {shown(times)}x the loss of the step"
+    )
     if abs(times / count - 1) > limit["close"]:
         if declared is None:
-            raise NotApplicable(f"{count:g} backward passes per step, and no accumulation is declared")
+            raise NotApplicable(f"a step has {count:g} backward passes, but no accumulation is declared")
         return Finding("pass" if abs(times - 1) <= limit["mean"] else "unclear", f"{facts}.", measured)
     if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
-        return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
+        return Finding("pass", f"{facts}; the gradients are then divided by {shown(by_hand)}.", measured)
     if (
         declared is not None
         and observed == count
         and _undivided(run, count, known_facts(run, limit), limit.count("recent"))
     ):
-        return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
+        return Finding("not-divided", f"{facts}; a mean gives 1x.", measured, loss.step_at(0))
     return Finding(
-        "perhaps-not-divided", f"{facts}; that the loss given to run.step is undivided could not be shown.", measured
+        "perhaps-not-divided",
+        f"{facts}; a mean gives 1x, unless the loss given to run.step is already divided.",
+        measured,
     )
 
 
 def _undivided(run: Signals, count: float, known: Facts, recent: int) -> bool:
-    """Whether the loss given to run.step is a whole loss: known from the first loss, or from validation."""
+    """Whether the loss given to run.step is undivided, judged by the first loss or by validation."""
     loss = run.points("loss")
     if known.classes is not None and known.start != LEARNED:
         return _closer(float(loss.values[0]), math.log(known.classes), count)
@@ -62,26 +66,26 @@ def _undivided(run: Signals, count: float, known: Facts, recent: int) -> bool:
 
 
 def _closer(value: float, whole: float, count: float) -> bool:
-    """Whether `value` is nearer to the whole than to its `count`-th part."""
+    """Whether `value` is nearer to `whole` than to `whole` divided by `count`."""
     return value > 0 and whole > 0 and abs(math.log(value / whole)) < abs(math.log(value * count / whole))
 
 
 QUESTION = Question(
     code="C6.3",
     name="gradient accumulation",
-    asks="Over k micro-batches, is the gradient the mean of theirs, and not their sum?",
-    why="Without the division by k the gradient is k times too large: clipping sees another norm, and SGD takes "
-    "steps k times too long. Adam hides it.",
+    asks="Over k micro-batches, is the gradient their mean and not their sum?",
+    why="Without the division by k the gradient is k times too large: clipping sees another norm, and SGD takes steps "
+    "k times too long. Adam hides it.",
     needs=("backward_loss", "loss", "accumulation"),
     panel=3,
     thresholds=(
         Threshold(
             name="close",
             value=0.05,
-            unit="share",
+            unit="fraction",
             meaning="how close to k the factor must be",
             seed="exactly k times",
-            decision="as specified, up to rounding and micro-batches of unequal size",
+            decision="the rule of thumb, up to rounding and micro-batches of unequal size",
             of="times",
         ),
         Threshold(
@@ -90,7 +94,7 @@ QUESTION = Question(
             unit="",
             meaning="how close to 1 the factor of a mean must be",
             seed="",
-            decision="further away it is neither the mean nor the sum",
+            decision="any other factor is neither a mean nor a sum",
         ),
         Threshold(
             name="recent",
@@ -98,7 +102,7 @@ QUESTION = Question(
             unit="losses",
             meaning="how many training losses before the first validation are averaged",
             seed="",
-            decision="one training loss is noisy",
+            decision="a single training loss is noisy",
         ),
     ),
     outcomes=(
@@ -106,18 +110,17 @@ QUESTION = Question(
         Outcome(
             name="unclear",
             answer=NOTE,
-            meaning="what backward() starts from is neither the mean nor the sum of the micro-batches' losses",
+            meaning="the accumulated gradient is neither a mean nor a sum",
         ),
         Outcome(
             name="perhaps-not-divided",
             answer=NOTE,
-            meaning="the gradients seem to be summed; declare accumulation and vocab_size or record validation "
-            "to be sure",
+            meaning="the gradients of the micro-batches seem to be summed",
         ),
         Outcome(
             name="not-divided",
             answer=FAULT,
-            meaning="the micro-batches' gradients are summed",
+            meaning="the gradients of the micro-batches are summed",
             fix="Call (loss / k).backward() for each of the k micro-batches; give run.step the undivided mean.",
         ),
     ),

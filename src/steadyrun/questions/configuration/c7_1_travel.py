@@ -1,4 +1,4 @@
-"""C7.1: do weights that start at random move far enough to learn?"""
+"""C7.1: randomly initialised weights move far enough to learn."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from steadyrun.text import percent, shown
 def find(run: Signals, limit: Limits) -> Finding:
     steps = judged(run, limit).steps
     if known_facts(run, limit).start != RANDOM:
-        raise NotApplicable("only weights that start at random must move far, and this start is not known to be random")
+        raise NotApplicable("only random weights must move far, and whether this run starts from them is not known")
     way, gone = travel(run), fallen(run, limit)
     measured = {"travel": way, "fallen": gone, "steps": steps}
-    words = f"all {steps:.0f} steps together moved the median block by {percent(way)} of its size"
+    words = f"All {steps:.0f} steps together moved the median block by {percent(way)} of its size"
     words = f"{words} (limit {percent(limit['travel'])}); {fall_in_words(run, limit)}"
     little = way >= limit["hardly"] and gone >= limit["fallen"]
     if way >= limit["travel"] or little or gone >= limit["solved"]:
         return Finding("far-enough", f"{words}.", measured)
     if run.running or _rising(run, limit):
-        raise NotApplicable(f"{words}; it is too early to judge that")
+        raise NotApplicable(f"it is too early to judge; {words[0].lower()}{words[1:]}")
     over = _clipped(run)
     if over > limit["clipped"]:
         measured["clipped"] = over
-        message = f"clipping divides every gradient by {shown(over)} (limit {shown(limit['clipped'])}); {words}."
+        message = f"Clipping divides the median gradient by {shown(over)} (limit {limit['clipped']:g}). {words}."
         return Finding("clip-too-tight", message, measured)
     name, furthest = longest(run)
     if furthest >= max(limit["travel"], limit["apart"] * way):
@@ -41,13 +41,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{words}, while {name} moved by {percent(furthest)} of its size"
         return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
-    return Finding("rate-too-low", f"learning rate {shown(rate)} at its peak: {words}.", measured)
+    peak = "" if np.isnan(rate) else f" The learning rate peaks at {shown(rate)}."
+    return Finding("rate-too-low", f"{words}.{peak}", measured)
 
 
 def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
-    """In words, where all steps together moved weights by less than this, and only the rate decides how far they move.
+    """In words: all steps together moved weights by less than `most`, and only the learning rate explains it.
 
-    With Adam's scaling neither the size of the gradients nor a clip threshold does, but a large epsilon may.
+    Under Adam's scaling neither the size of the gradients nor a clip threshold matters, but a large epsilon may.
     """
     moved = limit.ask(QUESTION, run)
     if moved.outcome != "rate-too-low" or moved.measured["travel"] > most or not rescaled(run):
@@ -55,7 +56,7 @@ def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
     if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
         return ""
     way = percent(moved.measured["travel"])
-    return f"all steps together moved the median block by {way} of its size (limit {percent(most)})"
+    return f"All steps together moved the median block by {way} of its size (limit {percent(most)})"
 
 
 def _peak(run: Signals) -> float:
@@ -64,7 +65,7 @@ def _peak(run: Signals) -> float:
 
 
 def _rising(run: Signals, limit: Limits) -> bool:
-    """Whether the learning rate was still on its way up when the record ends."""
+    """Whether the learning rate still rises at the end of the record."""
     rates = run.maybe("lr/0")
     if rates is None:
         return False
@@ -73,7 +74,7 @@ def _rising(run: Signals, limit: Limits) -> bool:
 
 
 def _clipped(run: Signals) -> float:
-    """By how much clipping divides the median gradient; 1 if that does not change the size of an update, as in Adam."""
+    """The factor by which clipping divides the median gradient; 1 if updates do not depend on it, as in Adam."""
     norms, threshold = run.maybe("grad_norm"), run.maybe("clip_threshold")
     if norms is None or threshold is None or any(group.rescales for group in groups(run)):
         return 1.0
@@ -84,9 +85,9 @@ def _clipped(run: Signals) -> float:
 QUESTION = Question(
     code="C7.1",
     name="weights move far enough",
-    asks="Do weights that start at random move by a useful part of their size in the whole run?",
-    why="What a model has learned lies in how far its weights are from their random start. If all steps together move "
-    "them by less than half of their size, the loss may still fall, but only a little of what is possible.",
+    asks="Do random initial weights move by a useful fraction of their size in the whole run?",
+    why="A model learns by moving its weights away from their random start. If all steps together move them by less "
+    "than half of their size, the loss may still fall, but only by a little of what is possible.",
     needs=("update_ratio/*", "loss", "init or vocab_size"),
     panel=2,
     thresholds=(
@@ -95,69 +96,71 @@ QUESTION = Question(
             name="travel",
             value=0.5,
             unit="of the median block's size, all steps together",
-            meaning="a shorter way is too short to learn",
+            meaning="weights that move less cannot learn much",
             seed="",
-            decision="healthy runs from a random start whose loss falls by less than half: 0.7 and more",
+            decision="healthy runs from a random start whose loss falls by less than half reach 0.7 and more",
             of="-travel",
         ),
         Threshold(
             name="fallen",
             value=0.4,
             unit="fraction of the first loss",
-            meaning="with a larger fall, the way was long enough",
+            meaning="after a larger fall, weights moved far enough",
             seed="",
-            decision="what learns is not broken",
+            decision="a run that learns is not broken",
         ),
         Threshold(
             name="hardly",
             value=0.2,
             unit="of the median block's size, all steps together",
-            meaning="weights that moved less are near their random start: only a loss that is solved excuses it",
+            meaning="weights that move less stay near their random start, which only a solved task excuses",
             seed="",
-            decision="healthy runs from a random start: 0.5 and more",
+            decision="healthy runs from a random start reach 0.5 and more",
             of="-travel",
         ),
         Threshold(
             name="apart",
             value=10,
-            unit="times the median block's way",
-            meaning="if one block goes this much further, and far enough, the rate is not what holds the others",
+            unit="times the distance of the median block",
+            meaning="if one block moves this much further, and far enough, the learning rate does not hold back the "
+            "others",
             seed="",
-            decision="runs with a rate that is too low: up to 9 times; a mixture that uses one expert alone: 132",
+            decision="runs with a learning rate that is too low reach 9; a mixture that uses a single expert reaches "
+            "132",
         ),
         Threshold(
             name="solved",
             value=0.9,
             unit="fraction of the first loss",
-            meaning="with a larger fall, even a very short way was long enough",
+            meaning="after a larger fall, even a very short distance was enough",
             seed="",
-            decision="a first loss that is large by its units falls by more than half before anything is learned",
+            decision="a first loss that is large because of its units falls by more than half before the model learns",
         ),
         STEPS,
         Threshold(
             name="rising",
             value=1.2,
-            unit="times the rate at half time",
-            meaning="a rate that ends this far above is still in its warmup",
+            unit="times the rate at half of the run",
+            meaning="a rate that ends this far above is still warming up",
             seed="",
-            decision="as in C4.1",
+            decision="the same as in C4.1",
         ),
         Threshold(
             name="clipped",
             value=20,
             unit="times",
-            meaning="what clipping may divide the median gradient by",
+            meaning="how far clipping may divide the median gradient",
             seed="",
-            decision="healthy runs: up to 5",
+            decision="healthy runs reach 5",
         ),
     ),
     outcomes=(
-        Outcome(name="far-enough", answer=PASS, meaning="weights moved far, or the loss fell without that"),
+        Outcome(name="far-enough", answer=PASS, meaning="the weights moved far enough, or the loss fell anyway"),
         Outcome(
             name="rate-too-low",
             answer=SUSPECT,
-            meaning="the learning rate is too low for this model, or the run is far too short",
-            fix="Raise the learning rate by ten.",
+            meaning="the learning rate is too low, or the run far too short",
+            fix="Multiply the learning rate by 10.",
             experiment="Train 200 steps with ten times the learning rate. If the loss falls faster, the rate was too "
             "low.",
             may_pass=True,
@@ -166,21 +169,21 @@ QUESTION = Question(
         Outcome(
             name="starved",
             answer=SUSPECT,
-            meaning="most parts of the model get almost no gradient and stay at their start, while one part learns",
-            fix="Look at what shares the gradient out: a saturated gate or softmax, or a scale near zero. Start gates "
-            "near equal shares, and add a load-balancing loss to a mixture of experts.",
-            experiment="Print the gate's mean share of each part on one batch: if one is near 1, the others have "
-            "collapsed. Else print the gradient norm of each part.",
+            meaning="most parts of the model get almost no gradient",
+            fix="Check what distributes the gradient: a saturated gate or softmax, or a scale near zero. Initialise "
+            "gates to nearly equal weights, and add a load-balancing loss to a mixture of experts.",
+            experiment="Print the mean gate weight of each part on one batch. If one is near 1, the others have "
+            "collapsed; otherwise print the gradient norm of each part.",
             may_pass=True,
             explains=("V1", "C4.1", "S1.5", "S4"),
         ),
         Outcome(
             name="clip-too-tight",
             answer=SUSPECT,
-            meaning="the clip threshold is far below the usual gradient norm and makes every step tiny",
-            fix="Set the clip threshold near the usual gradient norm (steadyrun.suggest_clip).",
-            experiment="Train 200 steps with the clip threshold at the median gradient norm. If the loss falls faster, "
-            "the threshold was too low.",
+            meaning="the clip threshold is so low that every step is tiny",
+            fix="Set the clip threshold near the median gradient norm (steadyrun.suggest_clip).",
+            experiment="Train 200 steps with the clip threshold at the median gradient norm. If the loss falls "
+            "faster, the threshold was too low.",
             may_pass=True,
             explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5"),
         ),

@@ -1,4 +1,4 @@
-"""C7.2: are the steps small enough to keep what was learned?"""
+"""C7.2: steps are small enough to keep what was learned."""
 
 from __future__ import annotations
 
@@ -34,36 +34,38 @@ def find(run: Signals, limit: Limits) -> Finding:
         "died": died(run),
     }
     facts = (
-        f"the median block moves by {percent(move)} per step and ends at {shown(times)} times its size, "
-        f"the one that grew most at {shown(most)} times"
+        f"The median block moves by {percent(move)} of its size per step and ends at {shown(times)}x its first "
+        f"size, the block that grew most at {shown(most)}x"
     )
     words = fall_in_words(run, limit)
     if measured["died"] > limit["died"] and times > limit["growth"]:
         facts = (
-            f"{facts}; {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
+            f"{facts}. {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
         )
         return Finding("rate-too-high", f"{facts}; {words}.", measured)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
     if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
-        limits = f"limits {percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
+        limits = f"limit {limit['far']:g}x for the median block"
+        if times <= limit["far"]:
+            limits = f"limits {percent(limit['move'])} and {limit['growth']:g}x"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
 
 
 def _outlasts(run: Signals, limit: Limits) -> Finding | None:
-    """A momentum that averages over more than half of the run: nobody means that, whatever the loss does."""
+    """A momentum that averages over more than half of the run: a mistake, whatever the loss does."""
     loss, memory = levels(run, "loss", limit["losses"]), _memory(run)
     steps = max(loss.steps, run.declared("total_steps") or 0.0)
     if run.running or loss.steps < limit["steps"] or memory <= max(limit["memory"], limit["of_the_run"] * steps):
         return None
-    message = f"momentum averages over {shown(memory)} steps, in a run of {steps:.0f} steps"
+    message = f"Momentum averages over {shown(memory)} steps in a run of {steps:.0f} steps"
     ends = f"the loss goes from {shown(loss.start)} to {shown(loss.end)}"
     return Finding("momentum-too-long", f"{message}; {ends}.", {"memory": memory, "steps": steps})
 
 
 def _works(run: Signals, limit: Limits) -> bool:
-    """Whether the model is far better than a guess, validation is near its best, and units are alive."""
+    """Whether the model is far better than a guess, validation is near its best, and its units are active."""
     if limit.ask(v1_5_updates.QUESTION, run).outcome == "dead":
         return False
     guess, validated = limit.ask(v1_2_guess.QUESTION, run), limit.ask(v1_3_validation.QUESTION, run)
@@ -74,7 +76,7 @@ def _works(run: Signals, limit: Limits) -> bool:
 
 
 def _memory(run: Signals) -> float:
-    """The longest average that an optimizer takes, in steps."""
+    """The longest average of any optimizer, in steps."""
     try:
         return max(group.memory for group in groups(run))
     except MissingSignal:
@@ -85,8 +87,8 @@ QUESTION = Question(
     code="C7.2",
     name="steps are small enough",
     asks="Do weights keep their size, and does each step change only a small part of them?",
-    why="Steps that are too large overwrite what the last ones learned: weights walk away from their start and grow "
-    "many times, and the loss stays high or swings without diverging.",
+    why="Steps that are too large overwrite what earlier steps learned: weights drift from their start and grow many "
+    "times, and the loss stays high or swings without diverging.",
     needs=("update_ratio/*", "block_param_norm/*", "loss"),
     panel=2,
     thresholds=(
@@ -94,10 +96,10 @@ QUESTION = Question(
         Threshold(
             name="works",
             value=0.8,
-            unit="of a guess's loss",
-            meaning="a model this much better than a guess, whose validation follows, takes steps that work",
+            unit="of the loss of a guess",
+            meaning="if the model is this much better than a guess and validation agrees, its steps work",
             seed="",
-            decision="tables of a recommender grow five times and are right",
+            decision="embedding tables of a healthy recommender grow five times",
         ),
         Threshold(
             name="near_best",
@@ -113,32 +115,33 @@ QUESTION = Question(
             unit="of the median block's size per step",
             meaning="larger steps overwrite what was learned, if weights also grow",
             seed="",
-            decision="healthy runs whose loss falls by less than half: up to 0.02, and one of 0.06 that does not grow",
+            decision="healthy runs whose loss falls by less than half reach 0.02, and one 0.06 without growth",
         ),
         Threshold(
             name="growth",
             value=3,
             unit="times the first size, of the block that grew most",
-            meaning="weights that grow more walk away",
+            meaning="weights that grow more drift away",
             seed="",
-            decision="healthy runs from a random start whose loss falls by less than half: up to 1.8",
+            decision="healthy runs from a random start whose loss falls by less than half reach 1.8",
         ),
         Threshold(
             name="died",
             value=0.45,
             unit="of the median layer's units, from the first sample to the last",
-            meaning="if more units die and the median block also grows beyond its limit, steps threw them out",
+            meaning="if more units die and the median block also grows beyond its limit, large steps caused it",
             seed="",
-            decision="healthy runs: up to 0.31, and their weights do not grow; rates 25 to 60 times too high: 0.5 to 1",
+            decision="healthy runs reach 0.31, and their weights do not grow; learning rates 25 to 60 times too high "
+            "give 0.5 to 1",
             of="died",
         ),
         Threshold(
             name="far",
             value=8,
             unit="times the first size of the median block",
-            meaning="weights that grow more have walked away, whatever their last steps were",
+            meaning="weights that grow more have drifted away, whatever their last steps were",
             seed="",
-            decision="healthy runs: up to 6.8",
+            decision="healthy runs reach 6.8",
         ),
         LEARNED,
         STEPS,
@@ -148,7 +151,7 @@ QUESTION = Question(
             unit="fraction of the descent, in logarithms",
             meaning="how much of the descent may be lost again",
             seed="",
-            decision="as in V1.1",
+            decision="the same as in V1.1",
         ),
         Threshold(
             name="memory",
@@ -156,25 +159,25 @@ QUESTION = Question(
             unit="steps",
             meaning="a shorter average is usual",
             seed="",
-            decision="momentum 0.98; 0.9 to 0.95 is usual and averages over 10 to 20 steps",
+            decision="momentum 0.98; the usual 0.9 to 0.95 averages over 10 to 20 steps",
         ),
         Threshold(
             name="of_the_run",
             value=0.5,
             unit="of the run's steps",
-            meaning="a longer average never forgets the first gradients",
+            meaning="a longer average still contains the first gradients at the end",
             seed="",
-            decision="momentum 0.99 works in runs of a few hundred steps; no recipe has a longer one in so short a "
-            "run, so that it is suspect even if the loss falls",
+            decision="momentum 0.99 works in runs of a few hundred steps; no recipe uses a longer average in so short "
+            "a run, so it is suspect even if the loss falls",
         ),
     ),
     outcomes=(
-        Outcome(name="small-enough", answer=PASS, meaning="steps are small, or the run learned with large ones"),
+        Outcome(name="small-enough", answer=PASS, meaning="steps are small enough, or the run learned anyway"),
         Outcome(
             name="rate-too-high",
             answer=SUSPECT,
-            meaning="the learning rate is too high: weights grow and are overwritten, and the loss stays high",
-            fix="Divide the learning rate by ten, and start again from fresh weights.",
+            meaning="the learning rate is too high",
+            fix="Divide the learning rate by 10 and start again from fresh weights.",
             experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss gets lower, "
             "the rate was too high.",
             may_pass=True,
@@ -183,9 +186,9 @@ QUESTION = Question(
         Outcome(
             name="momentum-too-long",
             answer=SUSPECT,
-            meaning="momentum is so close to 1 that the first gradients still steer the last steps",
-            fix="Use momentum 0.9 (Adam: betas=(0.9, 0.999)).",
-            experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too long.",
+            meaning="momentum is too close to 1 for such a short run",
+            fix="Use momentum=0.9 (Adam: betas=(0.9, 0.999)).",
+            experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too close to 1.",
             may_pass=True,
             explains=("V1", "C3", "C4.1", "C7.1", "S1.4:unrelated", "S1.5", "S4", "S5"),
         ),

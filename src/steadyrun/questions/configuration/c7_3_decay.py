@@ -1,4 +1,4 @@
-"""C7.3: does the gradient pull harder than weight decay?"""
+"""C7.3: the gradient is stronger than weight decay."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from steadyrun.text import percent, shown
 def find(run: Signals, limit: Limits) -> Finding:
     group = max(groups(run), key=lambda group: group.decay)
     if group.decay <= 0:
-        raise NotApplicable("there is no weight decay")
+        raise NotApplicable("no param group has weight decay")
     share, left, gone = _share(run, group), shrinking(run), fallen(run, limit)
     measured = {"share": share, "left": left, "fallen": gone}
     of = "the whole update" if group.decoupled else "the gradient"
-    words = f"weight decay {shown(group.decay)} {_per_step(run, group)}: {shown(share)} times {of} of the median block"
     kept = _kept(run, group)
     if not math.isnan(kept):
         measured["kept"] = kept
-    words = f"{words}; weights are at {percent(left)} of their first size; {fall_in_words(run, limit)}"
     weaker = left < limit["left"] or kept < limit["kept"]
     stronger = share > limit["share"] and weaker and gone < limit["learned"]
-    if stronger or (left < limit["collapsed"] and gone < limit["half"]):
-        return Finding("too-strong", f"{words}.", measured)
-    return Finding("weaker", f"{words}.", measured)
+    collapsed = left < limit["collapsed"] and gone < limit["half"]
+    most = f" (limit {limit['share']:g})" if stronger else ""
+    least = f" (limit {limit['collapsed']:.0%})" if collapsed else ""
+    words = (
+        f"Weight decay {shown(group.decay)} {_per_step(run, group)}, {shown(share)} times {of} of the median "
+        f"block{most}. Weights end at {percent(left)} of their first size{least}; {fall_in_words(run, limit)}."
+    )
+    return Finding("too-strong" if stronger or collapsed else "weaker", words, measured)
 
 
 def _kept(run: Signals, group: GroupSettings) -> float:
-    """In how many steps decay at the median rate leaves 1/e of a weight without a gradient; NaN if that is not known.
+    """The steps in which decay at the median rate shrinks a weight without gradient to 1/e; NaN if not known.
 
-    In an update that is scaled after the decay was added, as in Adam with L2, decay has no such time.
+    If updates are scaled after decay is added, as in Adam with L2, there is no such time.
     """
     rates = run.maybe(f"lr/{group.number}")
     if rates is None or (group.rescales and not group.decoupled):
@@ -53,11 +56,11 @@ def _per_step(run: Signals, group: GroupSettings) -> str:
     rates = run.maybe(f"lr/{group.number}")
     if rates is None:
         return "acts on every step"
-    return f"takes {percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
+    return f"removes {percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
 
 
 def _share(run: Signals, group: GroupSettings) -> float:
-    """How large decay is beside what moves the median block, in the second half of the run."""
+    """The ratio of decay to the update or gradient of the median block, in the second half of the run."""
     later = {name: points.where(slice(len(points) // 2, None)) for name, points in moving(run).items()}
     find_share = _of_update if group.decoupled else _of_gradient
     shares = [find_share(run, group, name, points) for name, points in later.items()]
@@ -68,7 +71,7 @@ def _share(run: Signals, group: GroupSettings) -> float:
 
 
 def _of_update(run: Signals, group: GroupSettings, name: str, updates: Points) -> Floats | None:  # noqa: ARG001
-    """Decoupled: the part of the weights that decay takes, over the part by which they move."""
+    """Decoupled decay: the fraction of the weights that decay removes over the fraction by which they move."""
     rates = run.points(f"lr/{group.number}")
     kept = updates.where(updates.values > 0)
     decayed: Floats = np.interp(kept.steps, rates.steps, rates.values) * group.decay / kept.values
@@ -76,7 +79,7 @@ def _of_update(run: Signals, group: GroupSettings, name: str, updates: Points) -
 
 
 def _of_gradient(run: Signals, group: GroupSettings, name: str, updates: Points) -> Floats | None:
-    """As a part of the gradient: the decay that is added to it, over its own norm as the optimizer sees it."""
+    """Decay as a part of the gradient: the added decay over the gradient norm that the optimizer sees."""
     gradients, weights = run.maybe(f"block_grad_norm/{name}"), run.maybe(f"block_param_norm/{name}")
     if gradients is None or weights is None:
         return None
@@ -99,8 +102,8 @@ QUESTION = Question(
     code="C7.3",
     name="weight decay",
     asks="Does the gradient move weights more than weight decay does?",
-    why="Decay pulls every weight towards zero, whether it is useful or not. If it is stronger than the gradient, "
-    "weights shrink all along and hold little of what the data say.",
+    why="Decay pulls every weight towards zero, useful or not. If it is stronger than the gradient, weights keep "
+    "shrinking and retain little of the data.",
     needs=("param_groups", "update_ratio/*", "block_param_norm/*", "loss"),
     panel=5,
     thresholds=(
@@ -108,10 +111,10 @@ QUESTION = Question(
         Threshold(
             name="share",
             value=0.7,
-            unit="of the update (of the gradient, if decay is a part of it)",
+            unit="of the update (of the gradient, if decay is added to it)",
             meaning="how large decay may be",
             seed="",
-            decision="healthy runs: up to 0.36, and one with 3.6 that learns everything",
+            decision="healthy runs reach 0.36, and one that learns everything 3.6",
             of="share",
         ),
         Threshold(
@@ -126,18 +129,18 @@ QUESTION = Question(
             name="kept",
             value=75,
             unit="steps",
-            meaning="weights that are held for fewer steps forget what they learned, even if the gradient makes up for "
-            "their size",
+            meaning="weights that decay in fewer steps forget what they learned, even if the gradient restores their "
+            "size",
             seed="",
             decision="decay 0.01 to 0.1 at rates of 0.001 to 0.01 keeps weights for 1,000 steps and more; healthy "
-            "runs: 200 and more (the tables of a recommender); a decay of 5 by mistake: 20 to 67",
+            "runs reach 200 (the tables of a recommender); a mistaken decay of 5 gives 20 to 67",
             of="-kept",
         ),
         Threshold(
             name="learned",
             value=0.9,
             unit="fraction of the first loss",
-            meaning="with a larger fall, decay is a choice that works",
+            meaning="after a larger fall, decay is a choice that works",
             seed="",
             decision="strong decay on purpose, as for grokking, still fits the training data",
         ),
@@ -145,27 +148,27 @@ QUESTION = Question(
             name="collapsed",
             value=0.4,
             unit="of the first size",
-            meaning="weights that shrink further hold only noise, even if the gradient is larger than decay",
+            meaning="weights that shrink further retain only noise, even if the gradient is larger than decay",
             seed="",
-            decision="healthy runs: 0.7 and more",
+            decision="healthy runs keep 0.7 and more",
             of="-left",
         ),
         Threshold(
             name="half",
             value=0.5,
             unit="fraction of the first loss",
-            meaning="with a larger fall, weights may be as small as they like",
+            meaning="after a larger fall, weights may be of any size",
             seed="",
-            decision="what learns is not broken",
+            decision="a run that learns is not broken",
         ),
         STEPS,
     ),
     outcomes=(
-        Outcome(name="weaker", answer=PASS, meaning="the gradient is stronger than decay, or decay does no harm"),
+        Outcome(name="weaker", answer=PASS, meaning="weight decay is weaker than the gradient, or does no harm"),
         Outcome(
             name="too-strong",
             answer=SUSPECT,
-            meaning="weight decay is stronger than the gradient, and weights shrink",
+            meaning="weight decay is too strong",
             fix="Use a weight decay of 0.01 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD.",
             experiment="Train 200 steps with weight decay 0. If the loss gets lower, decay was too strong.",
             may_pass=True,

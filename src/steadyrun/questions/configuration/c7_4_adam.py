@@ -1,4 +1,4 @@
-"""C7.4: are Adam's epsilon and betas in the range in which it is Adam?"""
+"""C7.4: Adam's epsilon and betas are in their usual range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     judged(run, limit)
     gone, words = fallen(run, limit), fall_in_words(run, limit)
     share, epsilon = _smallest(run, adams)
-    facts = f"epsilon {shown(epsilon)} is {percent(share)} of Adam's denominator on average"
+    facts = f"Epsilon {shown(epsilon)} is {percent(share)} of Adam's denominator on average"
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
         return Finding("epsilon", f"{facts} (limit {percent(limit['epsilon'])}); {words}.", measured)
@@ -37,32 +37,33 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _betas(run: Signals, first: float, second: float) -> Finding:
-    """Betas that nobody means, whatever the loss does: mostly the two are swapped."""
-    facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
+    """Betas that are a mistake, whatever the loss does: often the two are swapped."""
+    facts = f"betas=({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
     measured = {"growth": growth(run)}
-    return Finding("betas", f"{facts}; the median block ends at {shown(measured['growth'])} times its size.", measured)
+    grown = f"The median block ends at {shown(measured['growth'])}x its first size"
+    return Finding("betas", f"{facts}. {grown}.", measured)
 
 
 def _smallest(run: Signals, adams: list[GroupSettings]) -> tuple[float, float]:
-    """The share of epsilon in the group in which it is smallest, and epsilon.
+    """The smallest fraction of epsilon in the denominator of any group, and that epsilon.
 
-    A bias before a normalisation has no gradient, so any epsilon is large beside it: one group may be all like that.
+    A bias before a normalisation has no gradient, so any epsilon is large beside it: a group may hold only such biases.
     """
     known = [(share, float(group.settings["eps"])) for group in adams if not math.isnan(share := _epsilon(run, group))]
     if not known:
-        raise MissingSignal("epsilon_share/*", "how large epsilon is beside the gradients was not recorded", _HOW)
+        raise MissingSignal("epsilon_share/*", "the size of epsilon relative to the gradients was not recorded", _HOW)
     return min(known)
 
 
 def _unstable(betas: tuple[float, float], limit: Limits) -> bool:
-    """Whether the first moments may outlive the second, so that an update can be many times the learning rate."""
+    """Whether first moments may outlast second moments, so that an update can be many times the learning rate."""
     return betas[1] > 0 and betas[0] > limit["outlives"] * math.sqrt(betas[1])
 
 
 def _epsilon(run: Signals, group: GroupSettings) -> float:
-    """The share of epsilon in the denominator, in the first half of the samples; NaN if it was not recorded.
+    """The median fraction of epsilon in the denominator over the first half of the samples; NaN if not recorded.
 
-    Gradients that have become small at the end of training say nothing about epsilon.
+    Small gradients at the end of training do not show that epsilon is too large.
     """
     points = run.maybe(f"epsilon_share/{group.number}")
     return float(np.median(points.values[: (len(points) + 1) // 2])) if points is not None else math.nan
@@ -71,10 +72,10 @@ def _epsilon(run: Signals, group: GroupSettings) -> float:
 QUESTION = Question(
     code="C7.4",
     name="Adam's settings",
-    asks="Is Adam's epsilon small beside the gradients, and do its second moments live longer than the first?",
+    asks="Is Adam's epsilon small beside the gradients, and do its second moments outlast the first?",
     why="Adam divides by the usual size of each gradient plus epsilon. If epsilon is the larger part, updates shrink "
-    "with the gradients, and a learning rate made for Adam is far too low. If beta1 is above the square root of beta2, "
-    "an update can be many times the learning rate after a large gradient.",
+    "with the gradients, and a learning rate made for Adam is far too low. If beta1 is above the square root of "
+    "beta2, an update can be many times the learning rate after a large gradient.",
     needs=("param_groups", "epsilon_share/*", "loss"),
     panel=2,
     thresholds=(
@@ -85,8 +86,8 @@ QUESTION = Question(
             unit="of the denominator",
             meaning="how large epsilon may be",
             seed="",
-            decision="above it epsilon, and not the gradients, sets the size of updates; healthy runs: up to 0.01, "
-            "and 0.36 did no harm",
+            decision="above it epsilon, not the gradients, sets the size of updates; healthy runs reach 0.01, and "
+            "0.36 did no harm",
             of="epsilon",
         ),
         Threshold(
@@ -95,25 +96,25 @@ QUESTION = Question(
             unit="times the square root of beta2",
             meaning="a larger beta1 is suspect, even if the loss falls",
             seed="",
-            decision="where Adam's analysis ends; (0.95, 0.95) and (0.5, 0.9) are in use and below it, and nobody "
-            "means (0.999, 0.9)",
+            decision="Adam's analysis ends here; (0.95, 0.95) and (0.5, 0.9) are in use and below it, (0.999, 0.9) is "
+            "a mistake",
         ),
         STEPS,
         Threshold(
             name="solved",
             value=0.99,
             unit="fraction of the first loss",
-            meaning="with a larger fall, a large epsilon does no harm",
+            meaning="after a larger fall, a large epsilon does no harm",
             seed="",
-            decision="no healthy run has such an epsilon, so the run has to show that it works",
+            decision="no healthy run has such an epsilon, so the run must show that it works",
         ),
     ),
     outcomes=(
-        Outcome(name="in-range", answer=PASS, meaning="epsilon and betas are in range, or the run learned with them"),
+        Outcome(name="in-range", answer=PASS, meaning="Adam's settings are usual, or the run learned anyway"),
         Outcome(
             name="epsilon",
             answer=SUSPECT,
-            meaning="Adam's epsilon is larger than the gradients: updates lose their scaling and become tiny",
+            meaning="Adam's epsilon is larger than the gradients, so updates are tiny",
             fix="Use eps=1e-8.",
             experiment="Train 200 steps with eps=1e-8. If the loss falls faster, epsilon was too large.",
             may_pass=True,
@@ -122,7 +123,7 @@ QUESTION = Question(
         Outcome(
             name="betas",
             answer=SUSPECT,
-            meaning="Adam's second moments are forgotten before the first: single updates become huge",
+            meaning="Adam's beta1 is too large for its beta2: single updates become huge",
             fix="Use betas=(0.9, 0.999).",
             experiment="Train 200 steps with betas=(0.9, 0.999). If the loss gets lower and weights stop growing, the "
             "betas were wrong.",

@@ -1,4 +1,4 @@
-"""C7.6: does label smoothing leave something to learn?"""
+"""C7.6: label smoothing leaves enough to learn."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     seen = objective(run)
     smoothing, classes = number(seen.get("smoothing")) or 0.0, number(seen.get("classes")) or 0.0
     if not 0 < smoothing <= 1 or classes < 2:
-        raise NotApplicable("no label smoothing is seen")
+        raise NotApplicable("the loss does not use label smoothing, as far as was recorded")
     lowest, guess, end = floor(smoothing, int(classes)), math.log(classes), levels(run, "loss", limit["losses"]).end
     share = lowest / guess
     measured = {"smoothing": smoothing, "floor": lowest, "share": share}
     facts = (
-        f"label smoothing {shown(smoothing)} over {classes:g} classes: a perfect model has a loss of {shown(lowest)}, "
-        f"{percent(share)} of that of a guess ({shown(guess)}); the loss ends at {shown(end)}"
+        f"With label smoothing {shown(smoothing)} over {classes:g} classes a perfect model has a loss of "
+        f"{shown(lowest)}, {percent(share)} of that of a guess ({shown(guess)}). The loss ends at {shown(end)}"
     )
     return Finding("hides-learning" if share > limit["large"] else "pass", f"{facts}.", measured)
 
@@ -33,9 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
 QUESTION = Question(
     code="C7.6",
     name="label smoothing",
-    asks="Is the loss of a perfect model well below that of a guess, with the label smoothing in use?",
-    why="Smoothing puts a floor under the loss. Far above the usual 0.1, the targets are nearly uniform: there is "
-    "little to learn, and the loss does not show how much was learned.",
+    asks="Is the loss of a perfect model well below that of a guess with this label smoothing?",
+    why="Smoothing puts a lower bound on the loss. Far above the usual 0.1 the targets are nearly uniform: there is "
+    "little to learn, and the loss does not show progress.",
     needs=("objective", "loss"),
     panel=1,
     thresholds=(
@@ -44,19 +44,19 @@ QUESTION = Question(
             name="large",
             value=0.65,
             unit="of ln C",
-            meaning="the floor under the loss that hides learning",
+            meaning="a higher lower bound of the loss hides learning",
             seed="",
             decision="0.3 over 2 classes is the largest in common use, and gives 61%",
             of="share",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="smoothing leaves most of the loss to learn"),
+        Outcome(name="pass", answer=PASS, meaning="label smoothing leaves enough to learn"),
         Outcome(
             name="hides-learning",
             answer=SUSPECT,
-            meaning="label smoothing is so strong that the targets say little",
-            fix="Use label_smoothing=0.1 or 0. If 1 - s was meant, turn it around.",
+            meaning="label smoothing is too strong",
+            fix="Use label_smoothing=0.1 or 0. If you meant 1 - s, swap it.",
             experiment="Train 200 steps with label_smoothing=0.1. If validation accuracy rises, smoothing was too "
             "strong.",
             explains=("V1", "C4", "S1.4:unrelated", "S1.5"),

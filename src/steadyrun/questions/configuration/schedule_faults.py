@@ -1,4 +1,4 @@
-"""The ways in which a recorded learning-rate curve goes wrong, one diagnosis each; C2.1 asks them in order."""
+"""Faults of a learning-rate curve, one function each; C2.1 tries them in order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from steadyrun.signals.declared_schedule import (
 )
 from steadyrun.signals.learning_rates import RecordedRates
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, percent, shown
 
-_POINTS = 1000  # of a declared curve: more do not change where it reaches its floor
-# Told from the part of the curve that is there: the rest may show another reason, or none.
+_POINTS = 1000  # of a declared curve: more do not change the step at which it reaches its minimum
+# Judged by the recorded part of the curve: the rest may show another reason, or none.
 FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
 
 
@@ -31,16 +31,16 @@ def zero(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding 
         return None
     return Finding(
         "zero",
-        f"the learning rate is 0 at all {len(recorded.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
+        f"The learning rate is 0 at all {len(recorded.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
         step=recorded.rates.step_at(0),
         may_pass=_young(recorded, plan, limit),
     )
 
 
 def _young(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> bool:
-    """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
+    """Whether the run goes on, and a scheduler that is stepped once per epoch may not have been stepped yet.
 
-    A warmup takes an epoch at least, and of two epochs one is over at half time.
+    A warmup takes at least an epoch, and the first of two epochs ends at half of the run.
     """
     first_epoch = plan.warmup if plan.warmup else plan.steps / 2
     return recorded.run.unfinished and float(recorded.rates.steps[-1]) <= limit["first_epoch"] * first_epoch
@@ -55,11 +55,11 @@ def never_stepped(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
     if varies <= limit["close"] or stepped or _young(recorded, plan, limit):
         return None
     rebuilt = recorded.run.events("optimizer-replaced")
-    why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
+    why = f" Another optimizer took over at step {rebuilt[0].step}." if rebuilt else ""
     return Finding(
         "never-stepped",
-        f"the learning rate stays at {shown(recorded.rates.values[0])} for {len(recorded.rates)} steps{why}, where "
-        f"{plan.shape} from {shown(plan.peak)} to {shown(plan.floor)} is declared.",
+        f"The learning rate stays at {shown(recorded.rates.values[0])} for {counted(len(recorded.rates), 'step')}; the "
+        f"declared schedule is {plan.shape} from {shown(plan.peak)} to {shown(plan.floor)}.{why}",
         step=recorded.rates.step_at(0),
     )
 
@@ -78,8 +78,8 @@ def warmup_missing(recorded: RecordedRates, warmup: float) -> Finding:
     first = float(recorded.rates.values[0])
     return Finding(
         "no-warmup",
-        f"the learning rate is {shown(first)} at step {recorded.rates.step_at(0)}, {first / recorded.peak:.0%} of its "
-        f"peak; a warmup of {warmup:g} steps is declared.",
+        f"The learning rate is {shown(first)} at step {recorded.rates.step_at(0)}, {percent(first / recorded.peak)} of "
+        f"its peak; the declared warmup takes {warmup:g} steps.",
         {"first_share": first / recorded.peak},
         recorded.rates.step_at(0),
     )
@@ -92,19 +92,19 @@ def agrees(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Findin
         return _still_warming(recorded, plan, limit, words)
     share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
     if share >= limit["share"]:
-        message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
-        return Finding("pass", f"the recorded rates {message}.", {"agreeing": share})
+        message = f"follow the declared schedule ({words}, peak {shown(plan.peak)}) at {percent(share)} of the steps"
+        return Finding("pass", f"The recorded rates {message}.", {"agreeing": share})
     of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit)
     if of_stairs is not None and of_stairs >= limit["share"]:
         message = (
-            f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
+            f"follow the declared schedule ({words}, peak {shown(plan.peak)}) in steps, as rates set once per epoch do"
         )
-        return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
+        return Finding("pass", f"The recorded rates {message}.", {"agreeing": of_stairs})
     return _by_epochs(recorded, plan, limit, words)
 
 
 def _by_epochs(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, words: str) -> Finding | None:
-    """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
+    """A pass if the scheduler is stepped once per epoch and its curve ends near the declared end."""
     counts = recorded.counts
     if counts is None or recorded.dry is None or not plan.decays or not own_curve(recorded, limit):
         return None
@@ -116,13 +116,14 @@ def _by_epochs(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, words
     if not (1 - limit["horizon"]) * plan.steps <= ends <= plan.steps / (1 - limit["horizon"]):
         return None
     message = (
-        f"the rates are the scheduler's own ({words}), one step in {1 / speed:.0f}, and end at about step {ends:.0f}"
+        f"The rates follow the scheduler ({words}), which is stepped every {1 / speed:.0f} steps and ends near step "
+        f"{ends:.0f}"
     )
-    return Finding("pass", f"{message}; {plan.steps} are declared.", {"agreeing": 1.0})
+    return Finding("pass", f"{message}; {plan.steps} steps are declared.", {"agreeing": 1.0})
 
 
 def _after_warmup(recorded: RecordedRates, plan: SchedulePlan) -> Points:
-    """The rates behind the warmup: where it starts from and how long it takes is C2.2's question."""
+    """The rates after the warmup; C2.2 judges the warmup itself."""
     return recorded.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
 
 
@@ -131,11 +132,11 @@ def _still_warming(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, w
     meant = min(float(plan.rate(recorded.rates.steps[-1:])[0]), plan.peak)
     if float(inside[-1]) < limit["late"] * meant or float(np.max(inside)) > limit["over"] * plan.peak:
         return None
-    return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
+    return Finding("pass", f"So far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
 
 
 def upside_down(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """The rate climbs where the declared curve falls, as far and in the same shape."""
+    """A rate that rises in the shape of the declared decay."""
     after = _after_warmup(recorded, plan)
     if len(after) < limit["rates"] or not plan.decays:
         return None
@@ -146,26 +147,28 @@ def upside_down(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
     if mirrored < limit["share"] or last - first < limit["close"] * plan.peak:
         return None
     message = (
-        f"the learning rate climbs from {shown(first)} at step {after.step_at(0)} to {shown(last)} at step "
-        f"{after.step_at(len(after) - 1)}, the declared {plan.shape} upside down."
+        f"The learning rate rises from {shown(first)} at step {after.step_at(0)} to {shown(last)} at step "
+        f"{after.step_at(len(after) - 1)}: the declared {plan.shape} upside down."
     )
     return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
 
 
 def too_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
+    """A rate set once per epoch that has changed too few times to compare."""
     changes = int(np.count_nonzero(np.diff(recorded.rates.values)))
     over = float(np.max(recorded.rates.values)) > limit["over"] * plan.peak
     few = min(limit["few_changes"], len(recorded.rates) / limit["stair"])
     if not recorded.run.unfinished or over or changes > few:
         return None
     return Finding(
-        "too-early", f"the rate has changed {changes} times in {len(recorded.rates)} steps: too few to compare."
+        "too-early",
+        f"The learning rate has {counted(changes, 'change')} in {counted(len(recorded.rates), 'step')}: too few to "
+        "compare with the declared schedule.",
     )
 
 
 def begun_elsewhere(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
+    """A record that begins partway through the schedule, as step counts of scheduler or optimizer show: a resume."""
     first = recorded.rates.where(slice(0, limit.count("rates")))
     if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
         return None
@@ -173,14 +176,14 @@ def begun_elsewhere(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) 
     fits = distance(recorded.rates.values, plan.rate(recorded.rates.steps + done), plan.peak)
     if done < limit["rates"] or fits > limit["fits_roughly"]:
         return None
-    message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
+    message = f"The recorded rates follow the declared schedule from step {done} on: the run continues an earlier one."
     return Finding("begun-elsewhere", message, {"begun_at": float(done)})
 
 
 def steps_done(run: Signals, first: float) -> int:
-    """How many steps scheduler or optimizer had taken before the first recorded one."""
-    counted = [run.maybe(name) for name in ("scheduler_steps", "step_count/0")]
-    known = [points for points in counted if points is not None]
+    """How many steps the scheduler or the optimizer had taken before the record begins."""
+    counts = [run.maybe(name) for name in ("scheduler_steps", "step_count/0")]
+    known = [points for points in counts if points is not None]
     return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
 
 
@@ -192,8 +195,9 @@ def restarted(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Fin
             went_on = distance(after.values, plan.rate(after.steps), plan.peak)
             if again < limit["fits"] < went_on:
                 message = (
-                    f"after the resume at step {event.step} the learning rate begins anew: {shown(after.values[1])} at "
-                    f"step {after.step_at(1)}, where the declared curve has {shown(plan.rate(after.steps[1:2])[0])}."
+                    f"After the resume at step {event.step} the schedule starts again: the learning rate is "
+                    f"{shown(after.values[1])} at step {after.step_at(1)}, declared "
+                    f"{shown(plan.rate(after.steps[1:2])[0])}."
                 )
                 return Finding("restarted", message, step=event.step)
     return None
@@ -214,21 +218,21 @@ def wrong_count(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
     if counts is not None and float(np.ptp(steps)) > 0:
         factor = _speed(steps, counts)
         at = counts - counts[0] + steps[0]
-        planned = at <= plan.steps  # what a curve does behind its end is its own business: a cosine climbs again
+        planned = at <= plan.steps  # after its end a curve may do anything: a cosine rises again
         if int(np.sum(planned)) < limit["rates"]:
             return None
         fits = distance(recorded.rates.values[planned], plan.rate(at[planned]), plan.peak)
     else:
         factor, fits = time_factor(steps, recorded.rates.values, plan.rate, plan.peak)
         if steps[-1] <= plan.warmup or horizon_factor(steps, recorded.rates.values, plan)[1] <= fits:
-            return None  # a longer warmup, or another length, explains it as well
+            return None  # a longer warmup or another length also explains it
     if fits > limit["fits_roughly"] or limit["slow"] < factor < limit["fast"] or factor <= 0:
         return None
     often = factor > 1
-    rate = f"{factor:.3g} times per step" if often else f"once every {1 / factor:.3g} steps"
+    rate = f"{shown(factor)} times per step" if often else f"once every {shown(1 / factor)} steps"
     return Finding(
         "stepped-too-often" if often else "stepped-too-seldom",
-        f"the scheduler is stepped {rate}: the curve runs {shown(factor)} times as fast as declared.",
+        f"The scheduler is stepped {rate}: the curve runs at {shown(factor)} times the declared speed.",
         {"factor": factor},
         recorded.rates.step_at(0),
     )
@@ -239,15 +243,15 @@ def wrong_horizon(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
         return None
     factor, fits = horizon_factor(recorded.rates.steps, recorded.rates.values, plan)
     if fits <= limit["fits"] and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
-        length = f"{shown(plan.steps * factor)} steps, declared are {plan.steps}"
+        length = f"{shown(plan.steps * factor)} steps; {plan.steps} are declared"
         if factor < 1:
-            return Finding("horizon-too-short", f"the decay is over after about {length}.", {"horizon": factor})
-        return Finding("horizon-too-long", f"the decay would take about {length}.", {"horizon": factor})
+            return Finding("horizon-too-short", f"The decay ends after about {length}.", {"horizon": factor})
+        return Finding("horizon-too-long", f"The decay would take about {length}.", {"horizon": factor})
     return _reaches_floor_early(recorded, plan, limit)
 
 
 def _reaches_floor_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
+    """A minimum that comes far too early, whatever the curve does before and after (a cosine rises again)."""
     low = plan.floor + limit["floor"] * (plan.peak - plan.floor)
     all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // _POINTS)).astype(float)
     meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
@@ -259,14 +263,14 @@ def _reaches_floor_early(recorded: RecordedRates, plan: SchedulePlan, limit: Lim
         return None
     return Finding(
         "horizon-too-short",
-        f"the learning rate is at its minimum at step {at[0]:.0f}; the declared curve is there at step {meant:.0f}.",
+        f"The learning rate reaches its minimum at step {at[0]:.0f}; the declared schedule does at step {meant:.0f}.",
         {"horizon": float(at[0]) / meant},
         int(at[0]),
     )
 
 
 def own_curve(recorded: RecordedRates, limit: Limits) -> bool:
-    """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
+    """Whether the rates match a dry run of the scheduler: then a jump belongs to its curve."""
     if recorded.dry is None:
         return False
     steps = recorded.rates.steps
@@ -281,15 +285,15 @@ def jumps(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding
         return None
     return Finding(
         "discontinuous",
-        f"the learning rate jumps from {shown(jump.before)} to {shown(jump.after)} at step {jump.step}, "
-        f"{shown(jump.size)} of the peak (limit {limit['jump']:g}); the declared curve is {plan.shape}.",
+        f"The learning rate jumps from {shown(jump.before)} to {shown(jump.after)} at step {jump.step}, by "
+        f"{percent(jump.size)} of the peak (limit {limit['jump']:.0%}); the declared schedule is {plan.shape}.",
         {"jump": jump.size},
         jump.step,
     )
 
 
 def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    """The rate still rises when the warmup should be over: C2.2 says how far it has come."""
+    """A rate that still rises after the end of the warmup; C2.2 judges how far it has come."""
     rising = recorded.rates.where(recorded.rates.steps <= plan.warmup)
     if plan.warmup < 1 or len(rising) < 2:
         return None
@@ -300,7 +304,7 @@ def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
     if reached > 1 - limit["close"] or np.any(np.diff(rising.values) < 0) or not np.ptp(rising.values):
         return None
     if len(rising) == len(recorded.rates):
-        message = f"the learning rate is at {reached:.0%} of the declared warmup at step {rising.step_at(-1)}."
+        message = f"The learning rate is at {percent(reached)} of the declared rate at step {rising.step_at(-1)}."
         return Finding("late-warmup", message, step=rising.step_at(-1))
     after = recorded.rates.from_step(plan.warmup)
     top = int(np.argmax(after.values))
@@ -308,7 +312,7 @@ def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
         return None
     return Finding(
         "late-warmup",
-        f"the learning rate rises until step {after.step_at(top)}; the declared warmup ends at step {plan.warmup}.",
+        f"The learning rate rises until step {after.step_at(top)}; the declared warmup ends at step {plan.warmup}.",
         step=plan.warmup,
     )
 
@@ -320,10 +324,11 @@ def other(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding
     far = float(np.mean((off > limit["far"]) & ~warming))
     index = int(np.argmax(off))
     message = (
-        f"the learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}, where "
-        f"the declared curve ({plan.shape}) has {shown(expected[index])}; {far:.0%} of the steps are off by more than "
-        f"{limit['far']:.0%} of the peak."
+        f"The learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}, declared "
+        f"{shown(expected[index])} ({plan.shape})."
     )
+    if far > 0:
+        message += f" {percent(far)} of the steps are off by more than {limit['far']:.0%} of the peak."
     outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
     return Finding(outcome, message, {"far": far}, recorded.rates.step_at(index))
 

@@ -1,4 +1,4 @@
-"""What the questions about sizes share: whether the run learned although a size is odd."""
+"""Whether a run learned although a size is unusual: shared by the questions about sizes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEARNED = Threshold(
     name="learned",
     value=0.5,
     unit="fraction of the first loss",
-    meaning="with a larger fall, an odd size is a choice that works",
+    meaning="after a larger fall, an unusual size is a choice that works",
     seed="",
-    decision="what learns is not broken",
+    decision="a run that learns is not broken",
 )
 STEPS = Threshold(
     name="steps",
@@ -26,24 +26,24 @@ STEPS = Threshold(
     unit="steps",
     meaning="a shorter run is not judged",
     seed="",
-    decision="as in C4.1",
+    decision="the same as in C4.1",
 )
 
 
 def judged(run: Signals, limit: Limits) -> Levels:
-    """The levels of a loss that had time to fall; the question does not arise for one that may go anywhere."""
+    """The levels of a loss that had time to fall; a loss that moves freely is not judged."""
     if free := known_facts(run, limit).moves_freely:
         raise NotApplicable(f"this loss may move freely: {free}")
     loss = levels(run, "loss", limit["losses"])
     if loss.steps < limit["steps"]:
-        raise NotApplicable(f"after {loss.steps:.0f} steps it is too early ({limit['steps']:g} are needed)")
+        raise NotApplicable(f"the run has {loss.steps:.0f} steps; {limit['steps']:g} are needed")
     return loss
 
 
 def fallen(run: Signals, limit: Limits) -> float:
-    """The fraction of the first loss that is gone at the end.
+    """The fraction by which the loss fell.
 
-    If a loss starts above that of a guess, the guess counts as the start: getting there is no learning.
+    If a loss starts above that of a guess, the guess counts as the start: reaching it is not learning.
     """
     loss, classes = judged(run, limit), known_facts(run, limit).classes
     start = min(loss.start, math.log(classes)) if classes and not _summed(run) else loss.start

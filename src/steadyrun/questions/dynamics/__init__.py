@@ -1,1 +1,1 @@
-"""The questions D…: what happened while it trained? Their order and edges are in `trees/dynamics.py`."""
+"""The questions D…: what happened during training. Their order and edges are in `trees/dynamics.py`."""

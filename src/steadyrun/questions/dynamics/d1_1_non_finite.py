@@ -1,4 +1,4 @@
-"""D1.1: is anything that was recorded NaN or infinite?"""
+"""D1.1: NaN or infinite values in the record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import better, has_success_alone
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 Steps = npt.NDArray[np.int64]
 
@@ -29,30 +29,26 @@ def find(run: Signals, limit: Limits) -> Finding:
     if first is None:
         return _beside(run, limit, measured) or _passing(run, limit, measured, bad, count)
     step, name = first
-    what = "the loss" if name == "loss" else "the gradient norm"
-    how_many = (
-        f"{len(bad)} of {count} recorded losses are not finite (steps {_list(bad)})"
-        if len(bad)
-        else "every loss is finite"
-    )
-    return Finding("non-finite", f"{what} is not finite at step {step}; {how_many}.", measured, step)
+    what = "The loss" if name == "loss" else "The gradient norm"
+    how_many = _bad(bad, count, "losses") if len(bad) else "All recorded losses are finite"
+    return Finding("non-finite", f"{what} is not finite at step {step}. {how_many}.", measured, step)
 
 
 def _passing(run: Signals, limit: Limits, measured: dict[str, float], bad: Steps, count: int) -> Finding:
-    """What the losses and gradients show that did no lasting harm."""
+    """Non-finite values that did no lasting harm, or a pass."""
     if len(bad):
-        why = "each in a step that the loss scaler skipped" if run.has("skipped") else "and finite ones follow"
-        message = f"{len(bad)} of {count} losses are not finite (steps {_list(bad)}), {why}."
-        return Finding("skipped-only", message, measured, int(bad[0]))
+        steps = "this step" if len(bad) == 1 else "these steps"
+        why = f"The loss scaler skipped {steps}" if run.has("skipped") else "Finite losses follow"
+        return Finding("skipped-only", f"{_bad(bad, count, 'losses')}. {why}.", measured, int(bad[0]))
     for found in (_hidden(run, limit, measured) if count else None, _unheard(run, measured)):
         if found is not None:
             return found
-    what = f"all {count} recorded losses" if count else f"all values of {len(run.own)} logged series"
+    what = f"All {count} recorded losses" if count else f"All values of {len(run.own)} logged series"
     return Finding("pass", f"{what} are finite.", measured)
 
 
 def _beside(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding | None:
-    """Another series that ends without a finite value, if it is a loss or a gradient, or the success alone."""
+    """Another series without finite values at its end: a loss, a gradient, or the only measure of success."""
     parts = run.about("imported").get("losses")
     known, alone = set(parts) if isinstance(parts, list) else set(), has_success_alone(run)
     for name in ["val_loss", *run.own]:
@@ -63,39 +59,42 @@ def _beside(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding 
         last = run.lasting(name)
         if not len(last) or _absent(len(bad), count):
             continue
-        words = f"{_NAMES.get(name, name)} is not finite from step {last[0]} on ({len(last)} of {count} values)"
+        what = _NAMES.get(name, name)
+        what = f"{what[0].upper()}{what[1:]}" if name in _NAMES else what
         never = len(bad) == count
         if never and not _all_zero(run):
-            return Finding("never-finite", f"{words}: it was never finite.", measured, int(last[0]))
+            message = f"{what} was never finite ({counted(count, 'value')} from step {last[0]} on)."
+            return Finding("never-finite", message, measured, int(last[0]))
         if never or len(last) >= limit["in_a_row"]:
-            return Finding("part", f"{words}.", measured, int(last[0]))
+            message = f"{what} is not finite from step {last[0]} on ({len(last)} of {count} values)."
+            return Finding("part", message, measured, int(last[0]))
     return None
 
 
 def _all_zero(run: Signals) -> bool:
-    """Whether every loss is exactly 0, as loggers print that filter NaN."""
+    """Whether every loss is exactly 0: loggers that filter NaN print 0."""
     return run.has("loss") and not np.any(run.raw("loss").values)
 
 
 def _absent(bad: int, count: int) -> bool:
-    """Whether a table has NaN where nothing was measured."""
+    """Whether NaN only marks steps without a measurement, as in a table."""
     return count > bad > count / 2
 
 
 def _unheard(run: Signals, measured: dict[str, float]) -> Finding | None:
-    """Other values that are not finite while the loss goes on, if nobody recorded which steps count."""
+    """Other values that are not finite while the loss stays finite, if skipped steps are not recorded."""
     names = ["val_loss", *run.own] if run.has("skipped") else ["grad_norm", "val_loss", *run.own]
     for name in names:
         bad, count = run.not_finite(name) if run.has(name) else (np.array([]), 0)
         if len(bad) and not _absent(len(bad), count):
-            message = f"{len(bad)} of {count} values of {_NAMES.get(name, name)} are not finite (steps {_list(bad)})"
-            goes_on = "; the loss goes on" if run.has("loss") else ""
+            message = _bad(bad, count, f"values of {_NAMES.get(name, name)}")
+            goes_on = "; the loss stays finite" if run.has("loss") else ""
             return Finding("skipped-only", f"{message}{goes_on}.", measured, int(bad[0]))
     return None
 
 
 def _hidden(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding | None:
-    """A loss that falls to exactly 0 at once and stays there; one that is learned comes down to it."""
+    """A loss that drops to exactly 0 at once and stays there; a learned loss of 0 is reached gradually."""
     loss = run.raw("loss")
     alive = np.flatnonzero(loss.values != 0)
     if not len(alive) or len(loss) - int(alive[-1]) <= limit["zeros"]:
@@ -106,18 +105,27 @@ def _hidden(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding 
     if before <= limit["level"] * first:
         return None
     step = int(loss.steps[last + 1])
-    message = f"the loss is exactly 0 from step {step} on, {shown(before)} before: loggers that filter NaN print it so."
+    message = (
+        f"The loss is exactly 0 from step {step} on, before that {shown(before)}. Loggers that filter NaN print 0."
+    )
     learned = before <= limit["high"] * first or _validates_after(run, step, limit.count("in_a_row"))
     return Finding("skipped-only" if learned else "turned-zero", message, measured, step)
 
 
 def _validates_after(run: Signals, step: int, enough: int) -> bool:
-    """Whether validation goes on with finite losses: weights that are NaN have none, so the zeros are rounding."""
+    """Whether later validation losses are finite: NaN weights give none, so the zeros are rounding."""
     if not run.has("val_loss"):
         return False
     held_out = run.raw("val_loss")
     later = held_out.values[held_out.steps >= step]
     return len(later) >= enough and bool(np.all(np.isfinite(later)))
+
+
+def _bad(steps: object, count: int, what: str) -> str:
+    """How many values are not finite and at which steps, such as "3 of 200 losses are not finite (steps 7, 8, 9)"."""
+    many = len(np.asarray(steps))
+    verb, at = ("is", "step") if many == 1 else ("are", "steps")
+    return f"{many} of {count} {what} {verb} not finite ({at} {_list(steps)})"
 
 
 def _list(steps: object) -> str:
@@ -130,8 +138,8 @@ QUESTION = Question(
     code="D1.1",
     name="non-finite values",
     asks="Is the loss or the gradient NaN or infinite at any recorded step?",
-    why="One non-finite update destroys every parameter it touches; nothing after it can be trusted. Loggers often "
-    "replace or drop such values, so that a curve looks whole.",
+    why="A single non-finite update destroys every parameter it touches, and later values cannot be trusted. Loggers "
+    "often replace or drop such values, so that a curve looks complete.",
     needs=("loss", "grad_norm"),
     panel=1,
     thresholds=(
@@ -139,7 +147,7 @@ QUESTION = Question(
             name="zeros",
             value=5,
             unit="losses",
-            meaning="a record that ends with at least this many losses of exactly 0 may hide NaN",
+            meaning="a record that ends with this many losses of exactly 0 may hide NaN",
             seed="",
             decision="loggers that filter NaN print 0",
         ),
@@ -147,65 +155,65 @@ QUESTION = Question(
             name="level",
             value=0.1,
             unit="of the first loss",
-            meaning="a loss that was lower before its zeros has been learned",
+            meaning="a loss that was lower before its zeros was learned",
             seed="",
-            decision="a loss that is learned to 0 comes down to it; NaN comes at once",
+            decision="a loss that is learned to 0 falls gradually; NaN comes at once",
         ),
         Threshold(
             name="high",
             value=0.5,
             unit="of the first loss",
-            meaning="a loss that was higher right before its zeros cannot have been learned to 0",
+            meaning="a loss that was higher right before its zeros was not learned to 0",
             seed="",
-            decision="a margin loss that is learned goes through all levels below",
+            decision="a margin loss that is learned passes through all levels below",
         ),
         Threshold(
             name="in_a_row",
             value=3,
             unit="values",
-            meaning="so many at the end of a validation loss, a part of the loss or a gradient that are not finite",
+            meaning="how many last values of a validation loss, a part of the loss or a gradient are not finite",
             seed="",
-            decision="fewer may be one bad evaluation, or steps that a loss scaler skipped",
+            decision="fewer may be a single bad evaluation, or steps that a loss scaler skipped",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="everything recorded is finite"),
+        Outcome(name="pass", answer=PASS, meaning="all recorded values are finite"),
         Outcome(
             name="skipped-only",
             answer=NOTE,
-            meaning="non-finite values that did no lasting harm: skipped steps, or nothing measured",
+            meaning="some values are not finite, without lasting harm",
         ),
         Outcome(
             name="never-finite",
             answer=SUSPECT,
-            meaning="a validation loss or a part of the loss was never finite, while the loss is",
-            fix="Evaluate one batch and find the first operation whose result is not finite; an empty validation set, "
-            "targets that are all ignored and fp16 overflow in evaluation are the usual causes.",
+            meaning="a validation loss or a part of the loss was never finite",
+            fix="Evaluate one batch and find the first operation with a non-finite result. Usual causes are an empty "
+            "validation set, targets that are all ignored and fp16 overflow in evaluation.",
             experiment="Evaluate one validation batch in float32 and count the targets that are not ignored. If the "
-            "loss is finite, the number format overflowed; if no target counts, the labels are wrong; otherwise look "
-            "at the inputs of that batch.",
+            "loss is finite, fp16 overflowed; if no target counts, the labels are wrong; otherwise check the inputs "
+            "of that batch.",
         ),
         Outcome(
             name="turned-zero",
             answer=SUSPECT,
-            meaning="the loss became exactly 0 at once: a logger may hide NaN",
+            meaning="the loss dropped to exactly 0: the logger may hide NaN",
             fix="Print the loss and the gradient norm before the logger filters them (logging_nan_inf_filter=False), "
             "and train in bf16 or float32.",
-            experiment="Train on from the last checkpoint before the zeros and print the loss itself. If it is NaN, "
-            "the run broke there; if it is 0, every target may be ignored.",
+            experiment="Continue from the last checkpoint before the zeros and print the loss itself. If it is NaN, "
+            "the run broke there; if it is 0, all targets may be ignored.",
         ),
         Outcome(
             name="part",
             answer=FAULT,
-            meaning="a validation loss, a part of the loss or a gradient is not finite any more",
-            fix="Go back to the last checkpoint before this step, and find the first operation of this part whose "
-            "result is not finite.",
+            meaning="a validation loss, a part of the loss or a gradient became non-finite",
+            fix="Go back to the last checkpoint before this step, and find the first operation with a non-finite "
+            "result.",
         ),
         Outcome(
             name="non-finite",
             answer=FAULT,
-            meaning="a destructive update",
-            fix="Go back to the last checkpoint before this step; find the first layer whose output is not finite.",
+            meaning="the loss or the gradient is NaN or infinite",
+            fix="Go back to the last checkpoint before this step, and find the first layer with a non-finite output.",
         ),
     ),
     find=find,

@@ -1,4 +1,4 @@
-"""D1.3: what became non-finite first?"""
+"""D1.3: the first series that became non-finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 def find(run: Signals, _limit: Limits) -> Finding:
     if run.first_nonfinite is None:
-        raise NotApplicable("nothing that was recorded is non-finite")
+        raise NotApplicable("all recorded values are finite")
     step, name = run.first_nonfinite
     earlier = {kind: first for kind in _KINDS if (first := _first(run, kind, step)) is not None}
     loss_is_finite = _finite_at(run, "loss", step)
@@ -26,20 +26,22 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if "parameter" in earlier and earlier["parameter"][0] < step:
         at, series = earlier["parameter"]
         return Finding(
-            "parameter-first", f"{series} is not finite at step {at}, before anything else; {led_up}.", step=at
+            "parameter-first",
+            f"{series} is not finite at step {at}, before the loss and the gradient. {led_up}.",
+            step=at,
         )
     if "activation" in earlier and earlier["activation"][0] <= step:
         at, series = earlier["activation"]
-        return Finding("activation-first", f"{series} is not finite at step {at}; {led_up}.", {"step": float(at)}, at)
+        return Finding("activation-first", f"{series} is not finite at step {at}. {led_up}.", {"step": float(at)}, at)
     if name == "grad_norm" and loss_is_finite:
         return Finding(
             "gradient-first",
-            f"at step {step} {_loss_there(run, step)} and its gradient is not finite; {led_up}.",
+            f"At step {step} {_loss_there(run, step)}, but its gradient is not finite. {led_up}.",
             {"step": float(step)},
             step,
         )
     return Finding(
-        "loss-first", f"at step {step} the loss itself is not finite; {led_up}.", {"step": float(step)}, step
+        "loss-first", f"At step {step} the loss itself is not finite. {led_up}.", {"step": float(step)}, step
     )
 
 
@@ -58,7 +60,7 @@ def _first(run: Signals, kind: str, until: int) -> tuple[int, str] | None:
 def _loss_there(run: Signals, step: int) -> str:
     values = run.raw("loss").values[run.raw("loss").steps == step] if run.has("loss") else np.array([])
     if len(values) and values[-1] == 0:
-        return "the logged loss is exactly 0, as loggers print that filter NaN,"
+        return "the logged loss is exactly 0 (loggers that filter NaN print 0)"
     return "the loss is finite"
 
 
@@ -70,28 +72,28 @@ def _finite_at(run: Signals, name: str, step: int) -> bool:
 
 
 def _led_up(run: Signals, step: int) -> str:
-    """The last finite losses and gradient norms before it."""
+    """In words: the last finite losses and gradient norms before it."""
     parts = []
-    for name, words in (("loss", "loss"), ("grad_norm", "gradient norm")):
+    for name, words in (("loss", "losses"), ("grad_norm", "gradient norms")):
         points = run.maybe(name)
         last: Points | None = points.where(points.steps < step) if points is not None else None
         if last is not None and len(last):
             values = ", ".join(shown(value) for value in last.values[-_SHOWN:])
-            parts.append(f"{words} before it: {values}")
+            parts.append(f"the last {words} before it: {values}")
     val = run.raw("val_loss") if run.has("val_loss") else None
     bad = [] if val is None else val.steps[~np.isfinite(val.values) & (val.steps < step)].tolist()
     if bad:
-        parts.append(f"the validation loss was not finite at step {bad[0]} already")
-    return "; ".join(parts) or "nothing was recorded before it"
+        parts.append(f"the validation loss was already not finite at step {bad[0]}")
+    text = "; ".join(parts) or "no earlier value is recorded"
+    return f"{text[0].upper()}{text[1:]}"
 
 
 QUESTION = Question(
     code="D1.3",
     name="origin of the non-finite value",
-    asks="Which became non-finite first: loss, gradient, an activation or a parameter?",
-    why="What came first names the part of the program to look at. Recording samples activations and parameters; to "
-    "name "
-    "the layer for certain, the step is executed again.",
+    asks="Which became non-finite first: the loss, the gradient, an activation or a parameter?",
+    why="The first non-finite series points to the part of the program to check. Recording samples activations and "
+    "parameters; `steadyrun replay` re-runs the step and names the layer.",
     needs=("loss", "grad_norm", "activation/*", "block_param_norm/*"),
     panel=1,
     thresholds=(),
@@ -99,33 +101,32 @@ QUESTION = Question(
         Outcome(
             name="loss-first",
             answer=FAULT,
-            meaning="the loss has no finite value",
-            fix="Compute it with log_softmax (cross_entropy takes logits) instead of the log of a softmax, and "
-            "guard means "
-            "over nothing (0 / 0 when every target is masked).",
+            meaning="the loss itself became non-finite first",
+            fix="Compute the loss with log_softmax (cross_entropy takes logits), not as the log of a softmax. Guard "
+            "means over nothing (0 / 0 if every target is masked).",
         ),
         Outcome(
             name="gradient-first",
             answer=FAULT,
-            meaning="the loss is finite and its gradient is not",
-            fix="Look for sqrt, norm or division at zero and for where() over a branch that is not finite; clipping "
-            "gradients "
-            "by value (±100) contains it.",
+            meaning="the loss is finite, but its gradient is not",
+            fix="Look for sqrt, norm or a division at zero, and for torch.where() with a non-finite branch. Clipping "
+            "gradients by value (±100) contains it.",
             panel=3,
         ),
         Outcome(
             name="activation-first",
             answer=FAULT,
-            meaning="a layer's output is not finite",
-            fix="Look at that layer: normalisation missing, weights grown too large, a mask that leaves nothing to "
-            "attend to.",
+            meaning="a layer's output became non-finite first",
+            fix="Check that layer: missing normalisation, weights that grew too large, or a mask that leaves nothing "
+            "to attend to.",
             panel=4,
         ),
         Outcome(
             name="parameter-first",
             answer=FAULT,
-            meaning="parameters were destroyed before the loss showed it",
-            fix="The update before that step did it: a learning rate too high, an optimizer state that is not finite.",
+            meaning="a parameter became non-finite before the loss",
+            fix="Check the update before that step: lower the learning rate, and look for a non-finite optimizer "
+            "state.",
             panel=5,
         ),
     ),

@@ -1,4 +1,4 @@
-"""D2.2: does the loss come back after a spike?"""
+"""D2.2: recovery of the loss after a spike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, WITHIN, find_
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -27,67 +27,68 @@ def find(run: Signals, limit: Limits) -> Finding:
         unit = run.counted(run.points("loss"))
         length = f"{worst.length} {unit}" if worst.length is not None else "the rest of the record"
         message = (
-            f"after step {worst.start_step} the loss stays above "
+            f"After step {worst.start_step} the loss stays above "
             f"{shown(worst.level + limit['back'] * worst.deviation)} for {length} (limit {within})."
         )
         return Finding("stays", message, measured, worst.start_step)
     if open_end:
         message = (
-            f"the spike at step {open_end[0].peak_step} is not over yet, "
-            f"{len(run.points('loss')) - open_end[0].start} {run.counted(run.points('loss'))} after it began."
+            f"The spike at step {open_end[0].peak_step} has not ended "
+            f"{len(run.points('loss')) - open_end[0].start} {run.counted(run.points('loss'))} after its start."
         )
         return Finding("open", message, measured, open_end[0].start_step)
     unit = run.counted(run.points("loss"))
-    message = f"all {len(spikes)} are over within {int(measured['longest'])} {unit} (limit {within} steps)."
+    each = "The spike ends" if len(spikes) == 1 else f"All {len(spikes)} spikes end"
+    message = f"{each} within {counted(int(measured['longest']), unit.removesuffix('s'))} (limit {within})."
     return Finding("pass", message, measured)
 
 
 QUESTION = Question(
     code="D2.2",
-    name="recovery",
-    asks="Is the loss back within half a deviation of its old mean within 50 steps?",
-    why="A spike that recovers cost a few steps; one that stays has moved the model to a worse place.",
+    name="recovery from spikes",
+    asks="Does the loss return to within half a standard deviation of its old mean within 50 steps?",
+    why="A spike that recovers costs a few steps. A loss that stays high shows a worse model.",
     needs=("loss",),
     panel=1,
     thresholds=(
         Threshold(
             name="back",
             value=BACK,
-            unit="deviations",
-            meaning="distance from the old mean that counts as back",
+            unit="standard deviations",
+            meaning="distance from the old mean that counts as recovered",
             seed="0.5 sigma",
-            decision="as specified, for a mean of steps: noise alone dips below it",
+            decision="the rule of thumb, for a mean of several steps: noise alone dips below it",
         ),
         Threshold(
             name="settled",
             value=SETTLED,
             unit="points",
-            meaning="how many in the mean that must be back",
+            meaning="how many points the recovered mean covers",
             seed="",
-            decision="one lucky step does not end a spike",
+            decision="one low step does not end a spike",
         ),
         Threshold(
             name="within",
             value=WITHIN,
             unit="steps",
-            meaning="how long it may take",
+            meaning="how long the recovery may take",
             seed="50 steps",
-            decision="as specified; 10 logged points or more where the record is sparse",
+            decision="the rule of thumb; 10 logged points or more if the log is sparse",
             of="longest",
         ),
         Threshold(
             name="points",
             value=10,
             unit="logged points",
-            meaning="it may take at least this many in a sparse record",
+            meaning="shortest time allowed in a sparse log",
             seed="",
-            decision="fewer show no recovery",
+            decision="fewer do not show a recovery",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="every spike recovers"),
-        Outcome(name="open", answer=NOTE, meaning="the last spike is not over yet"),
-        Outcome(name="stays", answer=NOTE, meaning="the loss stays elevated: D2.4 judges it"),
+        Outcome(name="pass", answer=PASS, meaning="the loss recovers from every spike"),
+        Outcome(name="open", answer=NOTE, meaning="the last spike has not ended yet"),
+        Outcome(name="stays", answer=NOTE, meaning="the loss stays high after a spike"),
     ),
     find=find,
 )

@@ -1,16 +1,15 @@
-"""D2.3: what happened in the step of a spike?"""
+"""D2.3: the cause of a spike."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from steadyrun.questions.dynamics.run_spikes import find_spikes
+from steadyrun.questions.dynamics.run_spikes import beyond, find_spikes, height
 from steadyrun.questions.dynamics.spike_causes import DIAGNOSES, beyond_plan, circumstances, lead, state_lost
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
-from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -42,31 +41,30 @@ def _is_fault(finding: Finding) -> bool:
 
 def _without_cause(run: Signals, spikes: list[Spike], limit: Limits) -> Finding:
     largest = max(spikes, key=lambda spike: spike.sigmas)
-    facts = f"the largest of {len(spikes)}, at step {largest.peak_step}, is {shown(largest.sigmas)} deviations high"
+    which = "The spike" if len(spikes) == 1 else f"The largest of {len(spikes)} spikes"
+    facts = f"{which} reaches {height(largest)} ({beyond(largest, limit['noise'])})"
     measured = {"sigmas": largest.sigmas}
     if largest.sigmas > limit["noise"]:
-        message = f"{facts} (noise: up to {limit['noise']:g}), and nothing recorded explains it."
+        message = f"{facts}. No recorded series explains it."
         message += circumstances(run, largest, limit) + lead(run, largest, limit)
         return Finding("unexplained", message, measured, largest.peak_step)
-    message = f"nothing recorded stands out at any spike; {facts}: within the noise of this run."
-    return Finding("noise", message, measured, largest.peak_step)
+    return Finding("noise", f"{facts}. No recorded series stands out there.", measured, largest.peak_step)
 
 
 QUESTION = Question(
     code="D2.3",
     name="cause of a spike",
-    asks="What else happened at the spike: in the gradient, the learning rate, the batch, the optimizer's state?",
-    why="The four usual causes leave different traces: a hard batch a huge gradient, a schedule bug a jump of the "
-    "rate, a "
-    "loader bug repeated batches, a resume a step counter that starts again.",
+    asks="What else happened at the spike: in the gradient, the learning rate, the batch or the optimizer's state?",
+    why="The usual causes leave different traces: a hard batch a huge gradient, a schedule bug a jump of the learning "
+    "rate, a loader bug repeated batches, a resume a step counter that restarts.",
     needs=("loss", "grad_norm", "lr/*", "batch_hash", "step_count/*", "skipped", "update_ratio/*"),
     panel=3,
     thresholds=(
         Threshold(
             name="noise",
             value=6,
-            unit="deviations",
-            meaning="height up to which a spike may be noise",
+            unit="standard deviations",
+            meaning="height that noise reaches",
             seed="",
             decision="healthy runs of 2,000 steps reach 3 to 5.4",
             of="sigmas",
@@ -75,23 +73,23 @@ QUESTION = Question(
             name="gradient",
             value=30,
             unit="times the mean before",
-            meaning="gradient of a long-tail batch",
+            meaning="gradient norm of a batch of rare examples",
             seed="30 times",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
             of="gradient_times",
         ),
         Threshold(
             name="gradient_with_class",
             value=5,
             unit="times the mean before",
-            meaning="the same, with the loss in one class",
+            meaning="the same, if one class has most of the loss",
             seed="5 times with rare tokens",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
         ),
         Threshold(
             name="class",
             value=2,
-            unit="times the others' rise",
+            unit="times the rise of the others",
             meaning="how far one class must rise above the others",
             seed="",
             decision="the classes of a healthy run rise together",
@@ -99,20 +97,20 @@ QUESTION = Question(
         Threshold(
             name="lr_jump",
             value=0.2,
-            unit="share of the peak",
+            unit="fraction of the peak",
             meaning="rise of the learning rate in one step",
             seed="a jump",
-            decision="as for C2.1",
+            decision="the same as in C2.1",
             of="lr_jump",
         ),
         Threshold(
             name="lr_beyond",
             value=3,
             unit="times the declared peak",
-            meaning="a learning rate in a sparse log that no schedule explains, whatever the loss did between "
-            "its points",
+            meaning="a learning rate in a sparse log that no schedule explains, whatever the loss did between its "
+            "points",
             seed="",
-            decision="no declared schedule leaves its own peak",
+            decision="no declared schedule exceeds its own peak",
         ),
         Threshold(
             name="recent",
@@ -120,23 +118,22 @@ QUESTION = Question(
             unit="steps",
             meaning="how far back a batch may be repeated",
             seed="a recent batch",
-            decision="a stuck iterator repeats the last batch, workers that share a buffer one of a few; longer "
-            "distances are "
-            "epochs",
+            decision="a stuck iterator repeats the last batch, workers that share a buffer repeat one of a few; "
+            "longer distances are epochs",
         ),
         Threshold(
             name="repeats",
             value=10,
             unit="batches",
-            meaning="repeated batches around the spike",
+            meaning="how many batches around the spike must repeat",
             seed="",
-            decision="hard examples are replayed a few times on purpose",
+            decision="hard examples are repeated a few times on purpose",
         ),
         Threshold(
             name="most",
             value=20,
             unit="spikes",
-            meaning="how many are looked into, the highest first",
+            meaning="how many are examined, the highest first",
             seed="",
             decision="lower ones are closer to noise",
         ),
@@ -146,29 +143,29 @@ QUESTION = Question(
             unit="steps",
             meaning="how long before a spike its cause may lie",
             seed="",
-            decision="an update shows in the loss of the next steps",
+            decision="an update affects the loss of the next steps",
         ),
         Threshold(
             name="before",
             value=10,
             unit="steps",
-            meaning="how long before a spike the learning rate may have jumped, or half precision overflowed",
+            meaning="how long before a spike the learning rate may have jumped or fp16 overflowed",
             seed="",
-            decision="a high rate needs some steps to do harm",
+            decision="a high learning rate needs some steps to do harm",
         ),
         Threshold(
             name="window",
             value=100,
             unit="points",
-            meaning="the values before, with which those of the spike are compared",
+            meaning="how many values before the spike are the reference",
             seed="",
-            decision="as for D2.1",
+            decision="the same as in D2.1",
         ),
         Threshold(
             name="fewest",
             value=10,
             unit="points",
-            meaning="fewer values before give no mean",
+            meaning="fewer values before do not give a mean",
             seed="",
             decision="the mean of fewer is noise",
         ),
@@ -176,9 +173,9 @@ QUESTION = Question(
             name="on_plan",
             value=0.05,
             unit="of the declared peak",
-            meaning="how close the learning rate must be to its plan",
+            meaning="how close the learning rate must be to the declared schedule",
             seed="",
-            decision="as for C2.1",
+            decision="the same as in C2.1",
         ),
         Threshold(
             name="around",
@@ -192,7 +189,7 @@ QUESTION = Question(
             name="elsewhere",
             value=10,
             unit="times",
-            meaning="how many times as many batches must be repeated around the spike as in the rest of the run",
+            meaning="how many times as many batches must repeat around the spike as in the rest of the run",
             seed="",
             decision="a small data set repeats batches everywhere",
         ),
@@ -202,7 +199,7 @@ QUESTION = Question(
             unit="steps",
             meaning="how long before a spike the update or the gradient may have risen",
             seed="",
-            decision="it decides nothing: the rise is mentioned with the spike",
+            decision="it does not decide: the message mentions the rise",
         ),
         Threshold(
             name="clearly",
@@ -210,13 +207,13 @@ QUESTION = Question(
             unit="standard deviations",
             meaning="how high a value must be to have risen",
             seed="",
-            decision="in twenty steps of noise none is this high",
+            decision="twenty steps of noise do not reach this",
         ),
         Threshold(
             name="slack",
             value=2,
             unit="logged points",
-            meaning="how far from the jump the declared curve may jump as well",
+            meaning="how far from the jump the declared schedule may also jump",
             seed="",
             decision="a declared step may come a step earlier or later",
         ),
@@ -225,55 +222,55 @@ QUESTION = Question(
         Outcome(
             name="unexplained",
             answer=NOTE,
-            meaning="a spike far beyond noise without a cause in what was recorded",
+            meaning="the loss spiked far beyond noise, for an unknown reason",
             panel=1,
         ),
-        Outcome(name="noise", answer=PASS, meaning="within the noise of this run", panel=1),
+        Outcome(name="noise", answer=PASS, meaning="the spikes are within the noise of this run", panel=1),
         Outcome(
             name="long-tail-batch",
             answer=NOTE,
-            meaning="a batch with a huge gradient",
-            fix="Look at that batch; mix rare examples into all batches (stratified batching), or lower the clip "
-            "threshold.",
+            meaning="the loss spiked on a batch with a huge gradient",
+            fix="Look at that batch. Spread rare examples over all batches (steadyrun.data.StratifiedBatchSampler), or "
+            "lower the clip threshold.",
         ),
         Outcome(
             name="fp16-overflow",
             answer=NOTE,
-            meaning="half precision overflowed at the spike; section D3 says whether the loss scale copes",
-            fix="Look at D3.2; where overflows come with every spike, switch to bf16.",
+            meaning="fp16 overflowed at the spike",
+            fix="See D3.2 for the loss scale. If overflows come with every spike, switch to bf16.",
         ),
         Outcome(
             name="lr-jump-undeclared",
             answer=NOTE,
-            meaning="the learning rate jumped; no schedule is declared to compare with",
+            meaning="the learning rate jumped at the spike",
             panel=2,
         ),
         Outcome(
             name="optimizer-begins-again",
             answer=NOTE,
-            meaning="the optimizer's state begins again within the run: meant, or lost",
+            meaning="the optimizer's state restarts within the run",
             panel=1,
         ),
         Outcome(
             name="lr-jump",
             answer=FAULT,
-            meaning="the learning rate jumped where the declared schedule does not",
-            fix="Follow the declared schedule: look at what happens to the scheduler at that step.",
+            meaning="the learning rate jumped although the declared schedule does not",
+            fix="Check what changes the scheduler or the learning rate at that step, and follow the declared schedule.",
             panel=2,
         ),
         Outcome(
             name="duplicate-batch",
             answer=FAULT,
-            meaning="the loader repeated batches",
-            fix="Look at the sampler and at what prefetches: an iterator "
-            "made anew, or a worker that returns the same buffer.",
+            meaning="the data loader repeated batches",
+            fix="Check the sampler and the prefetching: an iterator that is created again, or a worker that returns "
+            "the same buffer.",
             panel=1,
         ),
         Outcome(
             name="optimizer-reset",
             answer=FAULT,
             meaning="the run was resumed without the optimizer's state",
-            fix="Save and load optimizer.state_dict() with the checkpoint.",
+            fix="Save optimizer.state_dict() in the checkpoint and load it at the resume.",
             panel=1,
         ),
     ),

@@ -1,4 +1,4 @@
-"""D2.4: has a spike left the loss at a worse level?"""
+"""D2.4: a loss that stays at a worse level after a spike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steadyrun.text import percent, shown
 def find(run: Signals, limit: Limits) -> Finding:
     staying = [spike for spike in find_spikes(run, limit) if stays(run, spike, limit)]
     if not staying:
-        raise NotApplicable("no spike stays")
+        raise NotApplicable("the loss recovers from every spike")
     spike = max(staying, key=lambda spike: spike.length if spike.length is not None else math.inf)
     loss = run.points("loss")
     after = loss.values[spike.start :][-run.stretch(loss, limit["last"], limit.count("last_points")) :]
@@ -27,39 +27,38 @@ def find(run: Signals, limit: Limits) -> Finding:
     risen = (now - spike.level) / abs(spike.level) if spike.level else 0.0
     measured = {"risen": risen, "rest": float(rest)}
     facts = (
-        f"from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the record, {rest} "
-        f"{run.counted(loss)} later "
-        f"({'+' if risen > 0 else ''}{percent(risen)})"
+        f"The loss goes from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the "
+        f"record, {rest} {run.counted(loss)} later ({'+' if risen > 0 else ''}{percent(risen)})"
     )
     if spike.end is not None or risen < limit["risen"]:
-        return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)
+        return Finding("came-back", f"{facts}.", measured, spike.start_step)
     if rest < run.stretch(loss, limit["rest"], limit.count("rest_points")):
         return Finding(
-            "too-early", f"{facts}; {limit['rest']:g} steps are needed to call it lasting.", measured, spike.start_step
+            "too-early", f"{facts}; {limit['rest']:g} steps are needed to judge it.", measured, spike.start_step
         )
     first = run.stretch(loss, limit["first"], limit.count("first_points"))
     at_once = float(np.median(loss.values[spike.start : spike.start + first])) - spike.level
     if at_once < max(limit["deviations"] * spike.deviation, limit["at_once"] * (now - spike.level)):
-        return Finding(
-            "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
-        )
+        return Finding("level-shift", f"{facts}. It rose gradually, not at once.", measured, spike.start_step)
     proof = _weights_thrown(run, spike, limit["weights"])
     if not proof and _overshoots(run, spike, at_once, now, limit):
         proof = _validation_rose(run, spike, risen / 2)
     if not proof and (worse := _never_back(run, spike, (at_once, now), rest, limit)):
-        return Finding("worse-level", f"{facts}; {worse}; {_checkpoint(run, spike)}.", measured, spike.start_step)
+        return Finding("worse-level", f"{facts}. {worse}. {_checkpoint(run, spike)}.", measured, spike.start_step)
     known = known_facts(run, limit)
     if not known.must_fall or known.summed or not proof:
-        why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
-        return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
-    message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."
+        why = f"{proof}, but whether this loss must fall is not known"
+        if not proof:
+            why = "Neither weights nor validation show that the model is worse"
+        return Finding("level-shift", f"{facts}. {why}. {_checkpoint(run, spike)}.", measured, spike.start_step)
+    message = f"{facts}; limit {limit['risen']:.0%}. {proof}. {_checkpoint(run, spike)}."
     return Finding("elevated", message, measured, spike.start_step)
 
 
 def _never_back(run: Signals, spike: Spike, heights: tuple[float, float], rest: int, limit: Limits) -> str:
-    """In words, if the loss stays far above its level for long, and validation as well.
+    """In words: the loss stays far above its old level for long, and validation does as well; empty otherwise.
 
-    Without validation it must have shot above its new level: new data or a new objective lift it in one step.
+    Without validation the loss must have overshot its new level: new data or a new objective lift it in one step.
     """
     loss, val = run.points("loss"), run.maybe("val_loss")
     at_once, now = heights
@@ -71,13 +70,15 @@ def _never_back(run: Signals, spike: Spike, heights: tuple[float, float], rest: 
         return _validation_rose(run, spike, limit["far"] / 2)
     if at_once <= limit["overshoot"] * (now - spike.level):
         return ""
-    return f"it shot to {shown(spike.value)} and never comes back in {rest / len(loss):.0%} of the record"
+    return (
+        f"It jumped to {shown(spike.value)} and did not recover in the last {percent(rest / len(loss))} of the record"
+    )
 
 
 def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: Limits) -> bool:
-    """Whether the loss shot above its new level, and the gradient with it.
+    """Whether the loss and the gradient overshot their new level.
 
-    If the objective was changed on purpose, neither does, and validation rises all the same.
+    If the objective was changed on purpose, neither does, and validation still rises.
     """
     if at_once <= limit["overshoot"] * (now - spike.level):
         return False
@@ -90,7 +91,7 @@ def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: L
 
 
 def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:
-    """What validation says where it rose with the loss; a new objective or new data alone moves it less."""
+    """In words: validation rose with the loss; a new objective or new data alone moves it less."""
     val = run.maybe("val_loss")
     if val is None:
         return ""
@@ -98,11 +99,11 @@ def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:
     if not len(before) or not len(after):
         return ""
     lowest, last = float(np.min(before)), float(after[-1])
-    return f"validation rose from {shown(lowest)} to {shown(last)}" if last > (1 + limit) * lowest > 0 else ""
+    return f"Validation rose from {shown(lowest)} to {shown(last)}" if last > (1 + limit) * lowest > 0 else ""
 
 
 def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
-    """What the weights say where the spike threw them far away."""
+    """In words: the weights of a block grew far across the spike; empty otherwise."""
     for name in run.matching("block_param_norm/*"):
         norms = run.maybe(name)
         index = int(np.searchsorted(norms.steps, spike.start_step)) if norms is not None else 0
@@ -111,7 +112,7 @@ def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
         times = float(norms.values[index] / norms.values[index - 1])
         if times > limit:
             block = name.partition("/")[2]
-            return f"the weights of {block} are {shown(times)} times as large after it (limit {limit:g})"
+            return f"The weights of {block} are {shown(times)} times as large after it (limit {limit:g})"
     return ""
 
 
@@ -119,44 +120,44 @@ def _checkpoint(run: Signals, spike: Spike) -> str:
     saved = [(event.step, event.fields.get("path")) for event in run.events("checkpoint") if event.step is not None]
     before = [checkpoint for checkpoint in saved if checkpoint[0] < spike.start_step]
     if not before:
-        return "no checkpoint before it is recorded"
+        return "No earlier checkpoint is recorded"
     step, path = max(before, key=lambda checkpoint: checkpoint[0])
-    return f"the last checkpoint before it is that of step {step}{f' ({path})' if path else ''}"
+    return f"The last checkpoint before it is from step {step}{f' ({path})' if path else ''}"
 
 
 QUESTION = Question(
     code="D2.4",
     name="persistent elevation",
     asks="Has the loss stayed above its old level after a spike?",
-    why="After a destructive update the moments are corrupted and the model sits in a worse region: going on rarely "
-    "repairs it, going back does.",
+    why="After a destructive update the optimizer's moments are corrupted and the model is worse. Training on rarely "
+    "repairs it; going back to a checkpoint does.",
     needs=("loss", "val_loss", "block_param_norm/*"),
     panel=1,
     thresholds=(
         Threshold(
             name="risen",
             value=0.1,
-            unit="share of the old level",
-            meaning="elevation at the end of the record",
+            unit="fraction of the old level",
+            meaning="rise at the end of the record",
             seed="no recovery in 50 steps",
-            decision="smaller shifts drown in the run's own drift",
+            decision="smaller shifts are lost in the drift of the run",
             of="risen",
         ),
         Threshold(
             name="rest",
             value=100,
             unit="steps",
-            meaning="how long it must have lasted",
+            meaning="how long the rise must last",
             seed="50 steps",
-            decision="restarts and hard stretches of data last for 50",
+            decision="restarts and hard parts of the data last for 50",
         ),
         Threshold(
             name="at_once",
             value=0.6,
-            unit="share of the elevation",
-            meaning="what must have come with the spike itself",
+            unit="fraction of the rise",
+            meaning="how much must come with the spike itself",
             seed="",
-            decision="objectives that change on purpose (an annealed weight) rise little by little",
+            decision="objectives that change on purpose (an annealed weight) rise gradually",
         ),
         Threshold(
             name="weights",
@@ -164,47 +165,47 @@ QUESTION = Question(
             unit="times",
             meaning="growth of a block's weights across the spike",
             seed="",
-            decision="smoothed labels, new data or another objective also lift the loss at once, but hardly move "
+            decision="smoothed labels, new data or another objective also raise the loss at once, but hardly move "
             "weights",
         ),
         Threshold(
             name="overshoot",
             value=1.3,
             unit="times the rise that stays",
-            meaning="how far the loss must have shot at once",
+            meaning="how far the loss must jump at once",
             seed="",
-            decision="a new stage of training, a term switched on or quantisation rise to their level and not "
-            "beyond it",
+            decision="with a new stage of training, a new term or quantisation the loss rises to its new level, not "
+            "beyond",
         ),
         Threshold(
             name="thrown",
             value=2,
             unit="times the median of the norms before",
-            meaning="the gradient norm at the spike",
+            meaning="gradient norm at the spike",
             seed="",
-            decision="the tutor's damaged run has 3.3; without gradient norms it stays a note",
+            decision="the tutor's damaged run reaches 3.3; without gradient norms it stays a note",
         ),
         Threshold(
             name="first",
             value=10,
             unit="steps",
-            meaning="the steps that count as at once",
+            meaning="how many steps count as at once",
             seed="",
-            decision="their median is not moved by the peak alone",
+            decision="the peak alone does not move their median",
         ),
         Threshold(
             name="last",
             value=50,
             unit="steps",
-            meaning="the end of the record that is looked at",
+            meaning="how many steps count as the end of the record",
             seed="",
-            decision="their median is not moved by a few batches",
+            decision="a few batches do not move their median",
         ),
         Threshold(
             name="deviations",
             value=3,
             unit="standard deviations",
-            meaning="what must have come with the spike itself, at least",
+            meaning="smallest rise that must come with the spike itself",
             seed="",
             decision="the height of a spike in D2.1",
         ),
@@ -212,15 +213,15 @@ QUESTION = Question(
             name="first_points",
             value=3,
             unit="logged points",
-            meaning="at least this many count as at once in a sparse record",
+            meaning="at least this many count as at once in a sparse log",
             seed="",
-            decision="a median of fewer is one point",
+            decision="a median of fewer is a single point",
         ),
         Threshold(
             name="last_points",
             value=5,
             unit="logged points",
-            meaning="the end of a sparse record has at least this many",
+            meaning="at least this many count as the end of a sparse log",
             seed="",
             decision="a median of fewer is noisy",
         ),
@@ -228,15 +229,15 @@ QUESTION = Question(
             name="rest_points",
             value=10,
             unit="logged points",
-            meaning="it must have lasted for at least this many in a sparse record",
+            meaning="how long the rise must last in a sparse log",
             seed="",
-            decision="as for D2.2",
+            decision="the same as in D2.2",
         ),
         Threshold(
             name="norms",
             value=10,
             unit="gradient norms",
-            meaning="how many from the spike on are looked at",
+            meaning="how many from the spike on are examined",
             seed="",
             decision="later norms belong to the new level",
         ),
@@ -244,51 +245,49 @@ QUESTION = Question(
             name="far",
             value=0.25,
             unit="of the old level",
-            meaning="how far above it a loss may stay to the end",
+            meaning="how far above it a loss may stay until the end",
             seed="",
-            decision="as in V1.1; validation must have risen by half of it, if it is recorded",
+            decision="the same as in V1.1; validation must have risen by half of it, if it is recorded",
         ),
         Threshold(
             name="long",
             value=0.2,
             unit="of the record",
-            meaning="for how long it must have stayed there",
+            meaning="how long it must stay there",
             seed="",
-            decision="a spike that takes its time is back sooner",
+            decision="a slow recovery takes less",
         ),
         Threshold(
             name="norms_before",
             value=20,
             unit="gradient norms",
-            meaning="how many before the spike they are compared with",
+            meaning="how many before the spike are the reference",
             seed="",
             decision="their median is the usual norm",
         ),
     ),
     outcomes=(
-        Outcome(name="came-back", answer=NOTE, meaning="the loss came back, though not within 50 steps"),
-        Outcome(name="too-early", answer=NOTE, meaning="the loss is elevated; too early to say whether it stays"),
-        Outcome(name="level-shift", answer=NOTE, meaning="the loss is at another level, which need not be a worse one"),
+        Outcome(name="came-back", answer=NOTE, meaning="the loss recovered slowly from a spike"),
+        Outcome(name="too-early", answer=NOTE, meaning="the loss is high after a spike; too early to judge"),
+        Outcome(name="level-shift", answer=NOTE, meaning="the loss moved to a higher level, without proof of harm"),
         Outcome(
             name="worse-level",
             answer=SUSPECT,
-            meaning="the loss jumped and never came back",
-            fix="Go back to the last checkpoint before the jump, and train on with a lower learning rate or a lower "
+            meaning="the loss jumped and did not recover",
+            fix="Go back to the last checkpoint before the jump, and continue with a lower learning rate or a lower "
             "clip threshold.",
-            experiment="Train on from the checkpoint before the jump, once with the same batches and once with "
-            "others. If only the same ones jump, it is the data; if both do, it is the rate or the optimizer's state. "
-            "If you changed the data or the objective there, compare validation before and after.",
+            experiment="Continue from the checkpoint before the jump, once with the same batches and once with "
+            "others. If only the same batches jump, the data is the cause; if both do, it is the learning rate or the "
+            "optimizer's state. If you changed the data or the objective there, compare validation before and after.",
             may_pass=True,
             explains=("V1.1", "V1.3", "C4.2", "D4", "S1.5"),
         ),
         Outcome(
             name="elevated",
             answer=FAULT,
-            meaning="a spike has left the loss at a worse level",
-            fix="Go back to the last checkpoint before the spike; lower the clip threshold to 0.5 and mix rare "
-            "examples "
-            "into all "
-            "batches before going on.",
+            meaning="a spike damaged the model: the loss stays higher",
+            fix="Go back to the last checkpoint before the spike. Lower the clip threshold to 0.5 and spread rare "
+            "examples over all batches before you continue.",
             may_pass=True,
         ),
     ),

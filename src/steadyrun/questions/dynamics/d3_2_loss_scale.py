@@ -1,4 +1,4 @@
-"""D3.2: does the loss scale do its work?"""
+"""D3.2: the loss scale of fp16 training."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from steadyrun.records import Series
 from steadyrun.signals.intent import longest_run, regime
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import percent, shown
+from steadyrun.text import counted, percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     if (dtype := regime(run)) != "fp16":
-        why = f"only fp16 needs a loss scale; the run computes in {dtype or 'an unknown format'}"
+        why = f"only fp16 needs a loss scale; the run computes in {dtype or 'an unknown dtype'}"
         raise NotApplicable(why, *([] if dtype else ["dtype"]))
     if not run.has("loss_scale"):
         raise MissingSignal(
             "loss_scale",
-            "fp16 without a recorded loss scale",
-            "give run.watch(…, scaler=scaler), or run.log(loss_scale=…)",
+            "the loss scale of this fp16 run is not recorded",
+            "call run.watch(…, scaler=scaler), or run.log(loss_scale=…)",
         )
     scale = run.raw("loss_scale")
     values = scale.values[np.isfinite(scale.values)]
     if not len(values):
-        raise MissingSignal("loss_scale", "no loss scale is finite", "record a loss scale that is finite")
+        raise MissingSignal("loss_scale", "no recorded loss scale is finite", "record a finite loss scale")
     bad = _overflows(run)
     skips, start = _skips(run)
     measured = {
@@ -35,29 +35,30 @@ def find(run: Signals, limit: Limits) -> Finding:
         "overflows": float(len(bad)),
     }
     facts = (
-        f"loss scale {shown(values[0])} at first, {shown(np.min(values))} at its lowest, {shown(values[-1])} at last"
-        f"{_share(run)}"
+        f"The loss scale starts at {shown(values[0])}, is {shown(np.min(values))} at its lowest and "
+        f"{shown(values[-1])} at the end{_share(run)}"
     )
     if float(values[-1]) < min(limit["floor"], values[0] / limit["fallen"]):
         step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
-        return Finding("collapsed", f"{facts}: below {limit['floor']:g} from step {step} on.", measured, step)
+        return Finding("collapsed", f"{facts}. It is below {limit['floor']:g} from step {step} on.", measured, step)
     if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0 and values[0] > 1:
         return Finding(
             "constant",
-            f"{facts}: it never changes, with {len(bad)} overflows (limit {limit['ignored']:g}).",
+            f"The loss scale stays at {shown(values[0])} in spite of {counted(len(bad), 'overflow')} "
+            f"(limit {limit['ignored']:g}).",
             measured,
             int(bad[0]),
         )
     if skips >= limit["skips"]:
         return Finding(
             "skipping",
-            f"{facts}; {skips} steps in a row were skipped from step {start} on (limit {limit['skips']:g}).",
+            f"{skips} steps in a row were skipped from step {start} on (limit {limit['skips']:g}). {facts}.",
             measured,
             start,
         )
     if float(np.min(values)) < max(values[0] / limit["fallen"], limit["low"]):
-        return Finding("low", f"{facts}: it fell far, and training went on.", measured)
-    return Finding("pass", f"{facts}; {len(bad)} overflows.", measured)
+        return Finding("low", f"{facts}.", measured)
+    return Finding("pass", f"{facts}; {counted(len(bad), 'overflow')}.", measured)
 
 
 def _overflows(run: Signals) -> np.ndarray:
@@ -68,21 +69,21 @@ def _overflows(run: Signals) -> np.ndarray:
 
 
 def _share(run: Signals) -> str:
-    """How many of all steps were skipped, in words."""
+    """In words: the fraction of skipped steps; empty if none was skipped."""
     skipped = run.raw("skipped").values if run.has("skipped") else np.array([])
     share = float(np.mean(skipped)) if len(skipped) else 0.0
     return f"; {percent(share)} of the steps were skipped" if share else ""
 
 
 def _skips(run: Signals) -> tuple[int, int]:
-    """The longest stretch of skipped steps, and the step it begins at.
+    """The longest series of skipped steps, and its first step.
 
-    Not the one with which a run begins while its scale falls: that is how a scaler finds its scale.
+    Skipped steps at the start of a run do not count: the scaler is searching for its scale.
     """
     if not run.has("skipped"):
         return 0, 0
     skipped = run.raw("skipped")
-    lost = skipped.values >= 1  # in a sparse log a point may say which share of its steps was skipped
+    lost = skipped.values >= 1  # in a sparse log a point may be the fraction of its steps that were skipped
     first = int(np.argmin(lost)) if len(lost) and not np.all(lost) else 0
     lost[:first] = False
     length, index = longest_run(lost)
@@ -92,10 +93,9 @@ def _skips(run: Signals) -> tuple[int, int]:
 QUESTION = Question(
     code="D3.2",
     name="loss scale",
-    asks="Does the loss scale grow while all is well, halve on overflow, and stay above 1?",
-    why="A dynamic scale finds the largest factor that does not overflow. One that never moves is not dynamic; one "
-    "that "
-    "falls below 1 fights numbers that are too large whatever the scale.",
+    asks="Does the loss scale grow in normal training, halve on overflow, and stay above 1?",
+    why="A dynamic scale finds the largest factor that does not overflow. A scale that never changes is not dynamic; "
+    "a scale below 1 means that values overflow at any scale.",
     needs=("loss_scale", "skipped", "grad_norm"),
     panel=3,
     thresholds=(
@@ -103,16 +103,16 @@ QUESTION = Question(
             name="floor",
             value=1,
             unit="",
-            meaning="loss scale that has collapsed",
+            meaning="a loss scale below this has collapsed",
             seed="1",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
             of="-lowest",
         ),
         Threshold(
             name="skips",
             value=20,
             unit="steps in a row",
-            meaning="skipped steps",
+            meaning="how many steps may be skipped in a row",
             seed="",
             decision="a scale of 65536 needs at most 16 halvings to 1",
             of="longest_skip",
@@ -121,7 +121,7 @@ QUESTION = Question(
             name="ignored",
             value=3,
             unit="overflows",
-            meaning="overflows that a constant scale ignored",
+            meaning="how many overflows a constant scale may ignore",
             seed="constant scale",
             decision="the scale of a short run is also constant, but without overflows",
         ),
@@ -129,36 +129,35 @@ QUESTION = Question(
             name="fallen",
             value=1024,
             unit="times",
-            meaning="fall worth a note",
+            meaning="fall that is a note",
             seed="",
-            decision="routine runs lose a few halvings",
+            decision="ordinary runs lose a few halvings",
         ),
         Threshold(
             name="low",
             value=64,
             unit="",
-            meaning="loss scale worth a note",
+            meaning="loss scale that is a note",
             seed="",
-            decision="a public fp16 log falls to 8 and recovers; routine ones stay above 2048",
+            decision="a public fp16 log falls to 8 and recovers; ordinary logs stay above 2048",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the loss scale does its work"),
-        Outcome(name="low", answer=NOTE, meaning="the loss scale fell far and training went on"),
+        Outcome(name="pass", answer=PASS, meaning="the loss scale adapts as it should"),
+        Outcome(name="low", answer=NOTE, meaning="the loss scale is very low, but training continued"),
         Outcome(
             name="constant",
             answer=FAULT,
-            meaning="the loss scale never reacts to overflow",
-            fix="Call scaler.update() after every scaler.step(), and let the scale be dynamic.",
+            meaning="the loss scale does not react to overflow",
+            fix="Call scaler.update() after every scaler.step(), and use a dynamic scale.",
             may_pass=True,
         ),
         Outcome(
             name="collapsed",
             answer=FAULT,
-            meaning="the loss scale has collapsed: something overflows at any scale",
-            fix="Find the activation that overflows (initial weights, residual stream, an attention mask too large for "
-            "fp16); "
-            "or switch to bf16.",
+            meaning="the loss scale collapsed: values overflow at any scale",
+            fix="Find the activation that overflows (initial weights, residual stream, an attention mask too large "
+            "for fp16), or switch to bf16.",
             may_pass=True,
             explains=("P5.7", "P6.1", "P6.5"),
         ),
@@ -166,7 +165,7 @@ QUESTION = Question(
             name="skipping",
             answer=FAULT,
             meaning="the optimizer does not step any more",
-            fix="Find the tensor that is not finite at any scale; or switch to bf16.",
+            fix="Find the tensor that is not finite at any scale, or switch to bf16.",
         ),
     ),
     find=find,

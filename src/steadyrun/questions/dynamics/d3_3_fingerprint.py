@@ -1,4 +1,4 @@
-"""D3.3: is it an fp16 overflow, or would fp32 fail, too?"""
+"""D3.3: an fp16 overflow, or a bug that also fails in fp32."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     if regime(run) != "fp16":
-        raise NotApplicable("only asked of fp16 runs")
+        raise NotApplicable("the run does not compute in fp16")
     if run.first_nonfinite is None:
-        raise NotApplicable("nothing that was recorded is non-finite outside of skipped steps")
+        raise NotApplicable("all recorded values outside skipped steps are finite")
     step, name = run.first_nonfinite
     scale = run.raw("loss_scale") if run.has("loss_scale") else None
     before = scale.values[scale.steps < step] if scale is not None else np.array([])
     halving = len(before) > 1 and bool(np.any(np.diff(before) < 0))
-    signs = [
-        f"first in the {'gradient' if name == 'grad_norm' else 'loss'}",
-        "the loss scale was halving before it" if halving else "the loss scale was not halving before it",
-    ]
-    overflow = name == "grad_norm" or halving
-    outcome = "overflow" if overflow else "structural"
-    verdict = "the fingerprint of an fp16 overflow" if overflow else "the fingerprint of a bug that fp32 has, too"
-    return Finding(outcome, f"at step {step}, {' and '.join(signs)}: {verdict}.", {"step": float(step)}, step)
+    where = "gradient" if name == "grad_norm" else "loss"
+    if scale is None:
+        before_it = "the loss scale is not recorded"
+    else:
+        before_it = "the loss scale fell before it" if halving else "the loss scale did not fall before it"
+    outcome = "overflow" if name == "grad_norm" or halving else "structural"
+    message = f"The first non-finite value is in the {where}, at step {step}; {before_it}."
+    return Finding(outcome, message, {"step": float(step)}, step)
 
 
 QUESTION = Question(
     code="D3.3",
-    name="fingerprint",
-    asks="Where did the first non-finite value appear, and was the loss scale halving before it?",
-    why="An fp16 overflow shows in gradients or activations while the scale halves; a bug in the loss shows in the "
-    "loss "
-    "directly, at any precision. Running the one step in fp32 decides it.",
+    name="overflow or bug",
+    asks="Is the first non-finite value in the loss or the gradient, and did the loss scale fall before it?",
+    why="An fp16 overflow appears in gradients or activations while the loss scale falls; a bug in the loss appears "
+    "in the loss itself, at any precision. Run the same step in fp32 to decide.",
     needs=("loss", "grad_norm", "loss_scale"),
     panel=3,
     thresholds=(),
     outcomes=(
-        Outcome(name="overflow", answer=NOTE, meaning="the fingerprint of an fp16 overflow"),
-        Outcome(name="structural", answer=NOTE, meaning="the fingerprint of a bug that fp32 has, too"),
+        Outcome(name="overflow", answer=NOTE, meaning="the first non-finite value looks like an fp16 overflow"),
+        Outcome(
+            name="structural",
+            answer=NOTE,
+            meaning="the first non-finite value looks like a bug that also fails in fp32",
+        ),
     ),
     find=find,
 )

@@ -1,4 +1,4 @@
-"""D4.1: does the loss rise, slowly, at the end of the record?"""
+"""D4.1: a slow rise of the loss at the end of the record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"t": stretch.trend.t, "above_best": stretch.above_best}
     unit = run.counted(stretch.loss)
     facts = (
-        f"over the last {len(stretch.loss)} {unit} the loss goes from {shown(stretch.trend.start)} to "
-        f"{shown(stretch.trend.end)} "
-        f"(trend {shown(stretch.trend.t)} times its error, limit {limit['t']:g}); "
-        f"{percent(stretch.above_best)} above its best, at step {stretch.best_step}"
+        f"Over the last {len(stretch.loss)} {unit} the loss goes from {shown(stretch.trend.start)} to "
+        f"{shown(stretch.trend.end)} (trend {shown(stretch.trend.t)} standard errors, limit {limit['t']:g}), now "
+        f"{percent(stretch.above_best)} above its best at step {stretch.best_step}"
     )
     if stretch.rising and stretch.above_best > limit["above"]:
         return Finding("rising", f"{facts}.", measured, int(stretch.loss.steps[0]))
@@ -28,8 +27,7 @@ QUESTION = Question(
     code="D4.1",
     name="upward drift",
     asks="Has the loss risen over the last 200 steps?",
-    why="Without a spike and without NaN a run can still walk away from its minimum. Noise rises and falls: only a "
-    "tested "
+    why="Without a spike or NaN a run can still drift away from its minimum. Noise rises and falls: only a tested "
     "trend counts.",
     needs=("loss",),
     panel=1,
@@ -38,49 +36,49 @@ QUESTION = Question(
             name="window",
             value=WINDOW,
             unit="steps",
-            meaning="the stretch",
+            meaning="length of the window",
             seed="200 steps",
-            decision="as specified; at least 40 points where sparse",
+            decision="the rule of thumb; at least 40 points if the log is sparse",
         ),
         Threshold(
             name="t",
             value=CERTAIN,
-            unit="times its error",
+            unit="standard errors",
             meaning="trend over ten block means",
             seed="monotonic",
-            decision="one in a thousand series without a trend passes it",
+            decision="1 in 1,000 series without a trend exceeds it",
             of="t",
         ),
         Threshold(
             name="above",
             value=0.03,
-            unit="share of the best smoothed loss",
+            unit="fraction of the best smoothed loss",
             meaning="how far the loss must be above its best",
             seed="",
-            decision="healthy plateaus wander by less",
+            decision="healthy plateaus fluctuate by less",
             of="above_best",
         ),
         Threshold(
             name="points",
             value=40,
             unit="losses",
-            meaning="the stretch has at least this many; of fewer the last two thirds are ranked",
+            meaning="smallest window; with fewer losses the last two thirds are ranked",
             seed="",
             decision="ten block means of four points each",
         ),
         Threshold(
             name="ranked",
             value=0.67,
-            unit="of so few losses",
-            meaning="how many of the last ones are ranked",
+            unit="fraction of a short record",
+            meaning="how many of the last losses are ranked",
             seed="",
-            decision="what rose since the first third rises to the end; the descent before it would hide that",
+            decision="a loss that rose since the first third rises to the end; the descent before it would hide that",
         ),
         Threshold(
             name="chance",
             value=0.001,
             unit="probability",
-            meaning="a rise of so few losses that is more likely by chance does not count",
+            meaning="a rise in a short record that chance gives more often does not count",
             seed="",
             decision="as certain as the trend above",
         ),
@@ -89,22 +87,22 @@ QUESTION = Question(
             name="smooth",
             value=50,
             unit="steps",
-            meaning="the moving average whose lowest point is the best loss",
+            meaning="span of the moving average whose lowest point is the best loss",
             seed="",
-            decision="as for C4.1",
+            decision="the same as in C4.1",
         ),
         Threshold(
             name="smooth_points",
             value=10,
             unit="logged points",
-            meaning="the moving average has at least this many in a sparse record",
+            meaning="shortest span of that average in a sparse log",
             seed="",
-            decision="fewer leave the noise",
+            decision="shorter averages keep the noise",
         ),
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss does not rise"),
-        Outcome(name="rising", answer=NOTE, meaning="the loss rises: why, is asked next"),
+        Outcome(name="rising", answer=NOTE, meaning="the loss rises slowly"),
     ),
     find=find,
 )

@@ -1,4 +1,4 @@
-"""D4.2: does the learning rate rise while the loss does?"""
+"""D4.2: a learning rate that rises with the loss."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     recorded = known_rates(run, limit)
     rates = recorded.rates.from_step(stretch.loss.steps[0])
     if len(rates) < 2:
-        raise NotApplicable("no learning rates are recorded in this stretch", "lr/*")
+        raise NotApplicable("no learning rate is recorded while the loss rises", "lr/*")
     first, last = float(rates.values[0]), float(rates.values[-1])
     times = last / first if first > 0 else float("inf") if last > 0 else 1.0
     plan = recorded.plan
     measured = {"times": times}
     facts = (
-        f"the learning rate goes from {shown(first)} to {shown(last)} while the loss rises ({shown(times)} "
+        f"The learning rate goes from {shown(first)} to {shown(last)} while the loss rises ({shown(times)} "
         f"times, limit {limit['times']:g})"
     )
     if times <= limit["times"]:
@@ -34,18 +34,18 @@ def find(run: Signals, limit: Limits) -> Finding:
     if meant is not None and meant[1] <= meant[0]:
         return Finding(
             "schedule",
-            f"{facts}; the declared one goes from {shown(meant[0])} to {shown(meant[1])}.",
+            f"{facts}; the declared schedule goes from {shown(meant[0])} to {shown(meant[1])}.",
             measured,
             rates.step_at(0),
         )
-    return Finding("rising", f"{facts}; nothing declared says otherwise.", measured, rates.step_at(0))
+    return Finding("rising", f"{facts}; the config does not contradict it.", measured, rates.step_at(0))
 
 
 QUESTION = Question(
     code="D4.2",
-    name="learning rate against drift",
-    asks="Has the learning rate increased over the stretch in which the loss rises?",
-    why="A cosine upside down, or a warmup that never ends, raises the rate until training falls apart.",
+    name="learning rate during drift",
+    asks="Does the learning rate rise while the loss rises?",
+    why="A reversed cosine, or a warmup that never ends, raises the learning rate until training breaks down.",
     needs=("loss", "lr/*"),
     panel=2,
     thresholds=(
@@ -53,7 +53,7 @@ QUESTION = Question(
             name="times",
             value=1.1,
             unit="times",
-            meaning="rise of the learning rate over the stretch",
+            meaning="rise of the learning rate while the loss rises",
             seed="an increase",
             decision="less is rounding",
             of="times",
@@ -64,13 +64,13 @@ QUESTION = Question(
         Outcome(
             name="rising",
             answer=NOTE,
-            meaning="the learning rate rises with the loss; no schedule is declared to compare with",
+            meaning="the learning rate rises together with the loss",
         ),
         Outcome(
             name="schedule",
             answer=FAULT,
-            meaning="the learning rate rises where the declared schedule falls",
-            fix="Turn the schedule around; let the warmup end.",
+            meaning="the learning rate rises although the declared schedule falls",
+            fix="Reverse the schedule, or end the warmup.",
             may_pass=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""D4.3: do weight norms run away while the loss rises?"""
+"""D4.3: weight norms that change with a rising loss."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ def find(run: Signals, limit: Limits) -> Finding:
     changes = {name: change_in(points, start) for name, points in run.family("block_param_norm/*").items()}
     known = {name: change for name, change in changes.items() if change}
     if not known:
-        raise NotApplicable("no weight norm is recorded at both ends of this stretch", "block_param_norm/*")
+        raise NotApplicable("no weight norm is recorded before and during the rise of the loss", "block_param_norm/*")
     worst = max(known, key=lambda name: abs(math.log(known[name])))
     times = known[worst]
     measured = {"times": times}
-    facts = f"the weights of {worst} change {shown(times)} times in {stretch.window} steps (limit {limit['times']:g})"
+    change = f"by a factor of {shown(times)} in {stretch.window} steps (limit {limit['times']:g})"
+    facts = f"The weight norm of {worst} changes {change}"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
     worse = surely_worse(run, stretch, known_facts(run, limit), limit["worse"])
     if not worse:
-        message = f"{facts} while the loss rises; validation does not show that this is worse."
+        message = f"{facts} while the loss rises. Validation does not show that the model is worse."
         return Finding("changing", message, measured, int(start))
     outcome = "growing" if times > 1 else "shrinking"
-    return Finding(outcome, f"{facts} while the loss rises; {worse}.", measured, int(start))
+    return Finding(outcome, f"{facts} while the loss rises. {worse}.", measured, int(start))
 
 
 QUESTION = Question(
     code="D4.3",
-    name="weight norms against drift",
+    name="weight norms during drift",
     asks="Has the weight norm of any block changed by more than 2 times over the last 200 steps?",
-    why="Norms that climb have too little weight decay against them, norms that collapse too much.",
+    why="Weight norms that grow need more weight decay; weight norms that collapse need less.",
     needs=("loss", "block_param_norm/*", "val_loss"),
     panel=5,
     thresholds=(
@@ -49,7 +50,7 @@ QUESTION = Question(
             unit="times",
             meaning="change of a weight norm in 200 steps",
             seed="2 times",
-            decision="as specified",
+            decision="the rule of thumb, unchanged",
             of="times",
         ),
         WORSE,
@@ -59,20 +60,20 @@ QUESTION = Question(
         Outcome(
             name="changing",
             answer=NOTE,
-            meaning="weights change a lot while the loss rises, which it may do for other reasons",
+            meaning="weight norms change a lot while the loss rises",
         ),
         Outcome(
             name="growing",
             answer=FAULT,
-            meaning="weights grow without bound",
-            fix="Double weight_decay, or lower the learning rate, and go on from a checkpoint.",
+            meaning="weights grow without bound while the model gets worse",
+            fix="Double weight_decay or lower the learning rate, and continue from a checkpoint.",
             may_pass=True,
         ),
         Outcome(
             name="shrinking",
             answer=FAULT,
-            meaning="weights collapse",
-            fix="Halve weight_decay and go on from a checkpoint.",
+            meaning="weights collapse while the model gets worse",
+            fix="Halve weight_decay and continue from a checkpoint.",
             may_pass=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""The last stretch of a run, which section D4 looks at."""
+"""The last window of a run, which section D4 judges."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
 WINDOW = 200
-CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
+CERTAIN = 4.5  # |t| of ten block means: 1 in 1,000 series without a trend exceeds it
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The loss over the last steps, its trend, and how far it is above the best it was."""
+    """The loss over the last steps, its trend, and how far it is above its best."""
 
     loss: Points
     trend: Trend
@@ -30,7 +30,7 @@ class Stretch:
 
 
 def last_stretch(run: Signals, limit: Limits) -> Stretch:
-    """The stretch that D4.1 looks at, by its limits in the walk that `limit` is from."""
+    """The window that D4.1 judges, by its limits in the same walk as `limit`."""
     from steadyrun.questions.dynamics import d4_1_upward  # it imports this file
 
     rule = limit.of(d4_1_upward.QUESTION)
@@ -39,7 +39,7 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
     if len(loss) < rule["losses"] or (run.running and len(loss) < fewest):
         how = "let it run on" if run.running else "train for longer"
         needed = fewest if run.running else rule["losses"]
-        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {needed:g} are needed", how)
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded; {needed:g} are needed", how)
     span = run.stretch(loss, rule["smooth"], rule.count("smooth_points"))
     key = ("last stretch", window, certain, fewest, span)
     if key in run.memo:
@@ -60,9 +60,9 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
 
 
 def surely_worse(run: Signals, stretch: Stretch, known: Facts, limit: float) -> str:
-    """What shows that a cross-entropy which has to fall is worse now: validation rose with it. Empty where it did not.
+    """In words: validation rose with a cross-entropy that must fall; empty otherwise.
 
-    An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
+    An objective that is made harder on purpose (dropout, temperature, data) raises the training loss alone.
     """
     val = run.maybe("val_loss")
     if val is None or len(val) < 2 or known.classes is None or not known.must_fall or known.summed:
@@ -72,21 +72,21 @@ def surely_worse(run: Signals, stretch: Stretch, known: Facts, limit: float) -> 
     last = float(np.min(val.values[-2:])) if best < len(val) - 2 else float(val.values[-1])
     if last <= (1 + limit) * lowest or float(val.steps[-1]) < stretch.best_step:
         return ""
-    return f"validation rose from {shown(lowest)} (step {val.step_at(best)}) to {shown(last)} (limit {limit:.0%})"
+    return f"Validation rose from {shown(lowest)} (step {val.step_at(best)}) to {shown(last)} (limit {limit:.0%})"
 
 
 WORSE = Threshold(
     name="worse",
     value=0.03,
-    unit="share of the best validation loss",
+    unit="fraction of the best validation loss",
     meaning="how far validation must have risen with the loss",
     seed="",
-    decision="dropout, a temperature or data that get harder lift the training loss alone",
+    decision="dropout, a temperature or data that get harder raise the training loss alone",
 )
 
 
 def change_in(points: Points, start: float) -> float | None:
-    """A series' last value over its value at the start of the stretch; None where it has no point in both."""
+    """The last value of a series over its value at the start of the window; None if either is missing."""
     if len(points) < 2 or points.steps[0] > start or points.steps[-1] <= start:
         return None
     first = float(np.interp(start, points.steps, points.values))

@@ -1,4 +1,4 @@
-"""What happened at a spike, one diagnosis each; D2.3 asks them in order."""
+"""Causes of a spike, one function each; D2.3 tries them in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from steadyrun.signals.intent import regime
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import Spike
-from steadyrun.text import shown
+from steadyrun.text import counted, normally, percent, shown
 
 
 def state_lost(run: Signals, limit: Limits) -> Finding | None:
-    """The optimizer's step counter begins again in the middle of the run.
+    """A step counter of the optimizer that restarts within the run.
 
-    A fault where the run was resumed there and the declared schedule goes on: what was loaded lacks the optimizer.
-    Within one process it may be meant: parts that are unfrozen or merged get a new optimizer.
+    A fault if the run was resumed there and the declared schedule continues: the checkpoint lacks the optimizer.
+    Within one process it may be intended: unfrozen or merged parts get a new optimizer.
     """
     seams = [event.step for event in run.events("resume") if event.step is not None]
     for name in run.matching("step_count/*"):
@@ -30,19 +30,21 @@ def state_lost(run: Signals, limit: Limits) -> Finding | None:
         for fall in falls:
             assert counts is not None
             before, after, now = counts.step_at(fall), counts.step_at(fall + 1), float(counts.values[fall + 1])
-            if now > after - before:  # it went back, but not to its beginning: an older checkpoint, with its state
+            if now > after - before:  # it went back, but not to its start: an older checkpoint, with its state
                 continue
             if path_of(run).crosses(before, after):
                 continue
             facts = (
-                f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to {now:g} "
+                f"The optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to {now:g} "
                 f"(step {after})"
             )
             measured = {"fell_from": float(counts.values[fall])}
-            if any(before < seam <= after for seam in seams) and _on_plan(run, after, limit):
-                message = f"{facts} where the run was resumed, while the learning rate goes on as declared."
+            resumed = any(before < seam <= after for seam in seams)
+            if resumed and _on_plan(run, after, limit):
+                message = f"{facts} at a resume, while the learning rate follows the declared schedule."
                 return Finding("optimizer-reset", message, measured, after)
-            return Finding("optimizer-begins-again", f"{facts}; the run was not resumed there.", measured, after)
+            there = "at a resume" if resumed else "without a resume"
+            return Finding("optimizer-begins-again", f"{facts}, {there}.", measured, after)
     return None
 
 
@@ -56,7 +58,7 @@ def _on_plan(run: Signals, start: int, limit: Limits) -> bool:
 
 
 def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
-    """In a sparse log the spike may lie between two points; a rate far above the declared peak shows the jump."""
+    """A learning rate far above the declared peak: in a sparse log the spike itself may lie between two points."""
     if not run.matching("lr/*") or (plan := known_rates(run, limit).plan) is None or plan.peak <= 0:
         return None
     rates = known_rates(run, limit).rates
@@ -68,14 +70,14 @@ def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
     if times <= limit["lr_beyond"] or not others:
         return None
     message = (
-        f"the learning rate is {shown(rates.values[index])} at step {rates.step_at(index)}, {shown(times)} times the "
-        f"declared peak {shown(plan.peak)} (limit {limit['lr_beyond']:g}), and follows the declared curve elsewhere."
+        f"The learning rate is {shown(rates.values[index])} at step {rates.step_at(index)}, {shown(times)} times the "
+        f"declared peak {shown(plan.peak)} (limit {limit['lr_beyond']:g}); it follows the declared schedule elsewhere."
     )
     return Finding("lr-jump", message, {"lr_jump": times}, rates.step_at(index))
 
 
 def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The learning rate jumped up at the spike, and the declared curve does not."""
+    """A learning rate that jumps up at the spike although the declared schedule does not."""
     if not run.matching("lr/*"):
         return None
     rates = known_rates(run, limit).rates
@@ -96,17 +98,16 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
         return None
     message = (
-        f"the learning rate jumps from {shown(rates.values[index])} to {shown(rates.values[index + 1])} at step "
-        f"{rates.step_at(index + 1)} ({shown(risen / peak)} of its peak, limit {limit['lr_jump']:g}); the loss "
-        f"rises to "
-        f"{shown(spike.value)} at step {spike.peak_step}."
+        f"The learning rate jumps from {shown(rates.values[index])} to {shown(rates.values[index + 1])} at step "
+        f"{rates.step_at(index + 1)}, by {percent(risen / peak)} of its peak (limit {limit['lr_jump']:.0%}). The loss "
+        f"rises to {shown(spike.value)} at step {spike.peak_step}, {normally(spike.level, spike.deviation)}."
     )
     outcome = "lr-jump" if plan is not None else "lr-jump-undeclared"
     return Finding(outcome, message, {"lr_jump": risen / peak}, rates.step_at(index + 1))
 
 
 def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The batches around the spike repeat one another, where batches otherwise do not."""
+    """Batches that repeat around the spike, but not elsewhere."""
     hashes = run.maybe("batch_hash")
     if hashes is None:
         return None
@@ -120,19 +121,19 @@ def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     elsewhere = int(np.sum(again)) - close
     if close < limit["repeats"] or elsewhere > close / limit["elsewhere"]:
         return None
-    if int(np.argmax(again)) < around / 2:  # from the beginning on: a small data set, or one batch on purpose
+    if int(np.argmax(again)) < around / 2:  # from the start: a small data set, or a single batch on purpose
         return None
     step = int(hashes.steps[near][np.flatnonzero(again[near])[0]])
     message = (
-        f"{close} batches from step {step} on repeat one of the {limit['recent']:g} before them (limit "
-        f"{limit['repeats']:g}), and {elsewhere} in the rest of the run; the loss is {shown(spike.value)} at step "
-        f"{spike.peak_step}."
+        f"{close} batches from step {step} on repeat one of the {limit['recent']:g} batches before them (limit "
+        f"{limit['repeats']:g}), {elsewhere} in the rest of the run. The loss is {shown(spike.value)} at step "
+        f"{spike.peak_step}, {normally(spike.level, spike.deviation)}."
     )
     return Finding("duplicate-batch", message, {"repeated": float(close)}, step)
 
 
 def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
-    """Where a value occurred among the last `reach` before it."""
+    """Mark each value that also occurs among the `reach` values before it."""
     order = np.argsort(values, kind="stable")
     same = np.diff(values[order]) == 0
     near = np.diff(order) <= reach
@@ -142,29 +143,30 @@ def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 
 def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The gradient stands out with the loss: by itself, or less so with the loss sitting in one class."""
+    """A gradient that stands out with the loss: very far, or less far if one class has most of the loss."""
     times = _gradient_times(run, spike, limit)
     if times is None or times <= min(limit["gradient"], limit["gradient_with_class"]):
         return None
     concentrated = _one_class(run, spike, limit)
     if times <= limit["gradient"] and not (times > limit["gradient_with_class"] and concentrated):
         return None
-    facts = f"at step {spike.peak_step}{_batch(run, spike)} the gradient norm is {shown(times)} times its recent mean"
+    most = limit["gradient"] if times > limit["gradient"] else limit["gradient_with_class"]
+    facts = f"At step {spike.peak_step}{_batch(run, spike)} the gradient norm is {shown(times)} times its recent mean"
     why = f", and {concentrated}" if concentrated else ""
     return Finding(
         "long-tail-batch",
-        f"{facts}{why} (limit {limit['gradient']:g}, or {limit['gradient_with_class']:g} with the loss in one class).",
+        f"{facts} (limit {most:g}){why}.",
         {"gradient_times": times},
         spike.peak_step,
     )
 
 
 def circumstances(run: Signals, spike: Spike, limit: Limits) -> str:
-    """What is known of a spike that nothing explains: how large the gradient was, and which class the loss sits in."""
+    """In words: the gradient at an unexplained spike, and the class with most of the loss."""
     times, concentrated = _gradient_times(run, spike, limit), _one_class(run, spike, limit)
     parts = [] if times is None else [f"the gradient norm is {shown(times)} times its recent mean"]
     parts += [concentrated] if concentrated else []
-    return f" There{_batch(run, spike)}, {' and '.join(parts)}." if parts else ""
+    return f" At the spike{_batch(run, spike)}, {' and '.join(parts)}." if parts else ""
 
 
 def _gradient_times(run: Signals, spike: Spike, limit: Limits) -> float | None:
@@ -173,7 +175,7 @@ def _gradient_times(run: Signals, spike: Spike, limit: Limits) -> float | None:
 
 
 def _between(points: Points, first: float, last: float) -> slice:
-    """The places of the points from one step to another, both included."""
+    """The indices of the points from one step to another, both included."""
     start, end = np.searchsorted(points.steps, first), np.searchsorted(points.steps, last, side="right")
     return slice(int(start), int(end))
 
@@ -187,12 +189,12 @@ def _times_before(points: Points, spike: Spike, limit: Limits) -> float | None:
     return float(np.max(during) / np.mean(before))
 
 
-def _window_before(points: Points, place: slice, limit: Limits) -> Floats:
-    return points.values[max(0, place.start - limit.count("window")) : place.start]
+def _window_before(points: Points, part: slice, limit: Limits) -> Floats:
+    return points.values[max(0, part.start - limit.count("window")) : part.start]
 
 
 def _one_class(run: Signals, spike: Spike, limit: Limits) -> str:
-    """Which class the loss sits in, where one rose far more than the others."""
+    """In words: the class whose loss rose far more than the others; empty if there is none."""
     times = {
         name.partition("/")[2]: _times_before(run.points(name), spike, limit)
         for name in run.matching("class_loss/*")
@@ -211,14 +213,14 @@ def _one_class(run: Signals, spike: Spike, limit: Limits) -> str:
 
 
 def lead(run: Signals, spike: Spike, limit: Limits) -> str:
-    """Which of update and gradient rose before the loss, and by how many steps; empty where neither did."""
+    """In words: whether updates or the gradient rose before the loss, and how many steps; empty if neither did."""
     names = [*run.matching("update_ratio/*"), "grad_norm"]
     early = [(ahead, name) for name in names if (ahead := _risen_before(run.maybe(name), spike, limit)) is not None]
     if not early:
         return ""
     steps, name = max(early, key=lambda rise: rise[0])
     what = "the gradient norm" if name == "grad_norm" else f"the update of {name.partition('/')[2]}"
-    return f" {what[0].upper()}{what[1:]} rose {steps} steps before the loss."
+    return f" {what[0].upper()}{what[1:]} rose {counted(steps, 'step')} before the loss."
 
 
 def _risen_before(points: Points | None, spike: Spike, limit: Limits) -> int | None:
@@ -235,7 +237,7 @@ def _risen_before(points: Points | None, spike: Spike, limit: Limits) -> int | N
 
 
 def _overflow(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """Half precision overflowed at the spike: steps were skipped there."""
+    """An fp16 overflow at the spike."""
     if regime(run) != "fp16":
         return None
     lost = run.not_finite("grad_norm")[0] if run.has("grad_norm") else np.array([], np.int64)
@@ -246,8 +248,8 @@ def _overflow(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if not len(near):
         return None
     message = (
-        f"fp16 overflowed in {len(near)} steps from step {near[0]} to {near[-1]}, around the spike at step "
-        f"{spike.peak_step} (loss {shown(spike.value)})."
+        f"fp16 overflowed in {counted(len(near), 'step')} from step {near[0]} on, before or at the spike: the loss is "
+        f"{shown(spike.value)} at step {spike.peak_step}, {normally(spike.level, spike.deviation)}."
     )
     return Finding("fp16-overflow", message, {"overflows": float(len(near))}, int(near[0]))
 

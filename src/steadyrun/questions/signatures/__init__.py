@@ -1,1 +1,1 @@
-"""The questions S…: what one sees on the seven panels, where neither tree found a fault."""
+"""The questions S…: signatures on the seven panels, asked if neither tree found a fault."""

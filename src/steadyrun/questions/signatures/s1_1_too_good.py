@@ -1,4 +1,4 @@
-"""S1.1: is the loss too good to be true, because the model sees what it has to predict?"""
+"""S1.1: does the model see the answer, or is the loss too good to be true?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 _SHOWN = 3
 
@@ -29,19 +29,19 @@ def find(run: Signals, limit: Limits) -> Finding:
         return nothing
     baseline = run.declared("baseline_loss")
     measured = {"future": max(ahead.values())} if ahead else {}
-    facts = f"no attention looks ahead (largest share {shown(measured['future'])})" if ahead else ""
+    facts = f"attention gives at most {percent(measured['future'])} of its weight to later keys" if ahead else ""
     if baseline is not None and baseline > 0:
         return _against_baseline(run, limit, baseline, facts, measured)
     if ahead:
-        return Finding("pass", f"causal is declared, and {facts}.", measured)
+        return Finding("pass", f"The run is declared causal, and {facts}.", measured)
     if causal:
         none_there(run, "attention")
-        raise MissingSignal("future_attention/*", "causal is declared; no self-attention was recorded")
+        raise MissingSignal("future_attention/*", "causal is declared, but no self-attention was recorded")
     raise NotApplicable("neither baseline_loss nor causal is declared", "baseline_loss")
 
 
 def _nothing_left(run: Signals, limit: Limits) -> Finding | None:
-    """A loss that has come down to exactly 0 and stays there: printed with few digits, or nothing is left to learn."""
+    """A loss that reaches exactly 0 and stays there: few digits are printed, or nothing is left to learn."""
     loss = run.maybe("loss")
     if loss is None or len(loss) < limit["losses"] or known_facts(run, limit).moves_freely:
         return None
@@ -50,14 +50,14 @@ def _nothing_left(run: Signals, limit: Limits) -> Finding | None:
     if share < limit["zero"] or not zero[-1] or not np.any(loss.values):
         return None
     first = loss.step_at(int(np.argmax(zero)))
-    message = f"the loss is exactly 0 in {share:.0%} of its points (limit {limit['zero']:.0%}), for the first time"
-    return Finding(
-        "nothing-left", f"{message} at step {first}: an easy task, or an answer that is seen.", {"zero": share}
+    message = (
+        f"Loss is exactly 0 in {percent(share)} of its points (limit {percent(limit['zero'])}), first at step {first}."
     )
+    return Finding("nothing-left", message, {"zero": share})
 
 
 def _ahead(run: Signals) -> dict[str, float]:
-    """Each attention's share on later keys, in the middle of its samples."""
+    """By attention layer: the fraction of its weight on later keys, as the median of its samples."""
     series = {name: run.maybe(name) for name in run.matching("future_attention/*")}
     return {name.partition("/")[2]: float(np.median(points.values)) for name, points in series.items() if points}
 
@@ -70,18 +70,18 @@ def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Fi
     first = run.points(f"future_attention/{worst[0]}")
     more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
     facts = (
-        f"causal is declared, but {len(looking)} of {len(ahead)} attentions look at later keys: "
-        f"{', '.join(f'{name} with {looking[name]:.0%} of its weight' for name in worst[:_SHOWN])}{more} "
-        f"(limit {limit['future']:.0%}), {shown(first.values[0])} at step {first.step_at(0)}"
+        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers attend to later keys: "
+        f"{', '.join(f'{name} with {percent(looking[name])}' for name in worst[:_SHOWN])}{more} "
+        f"of the weight (limit {percent(limit['future'])})"
     )
     measured = {"future": looking[worst[0]]}
     if _another_stack(ahead, looking):
-        return Finding("part-looks-ahead", f"{facts}; others, of another kind, do not.", measured, first.step_at(0))
+        return Finding("part-looks-ahead", f"{facts}. Other stacks do not.", measured, first.step_at(0))
     return Finding("sees-the-answer", f"{facts}.", measured, first.step_at(0))
 
 
 def _another_stack(ahead: dict[str, float], looking: dict[str, float]) -> bool:
-    """Whether whole stacks look ahead beside others that never do: an encoder, or attention to another sequence."""
+    """Whether whole stacks look ahead and others never do: an encoder, or attention to another sequence."""
     stacks = defaultdict(list)
     for name in ahead:
         stacks[re.sub(r"\d+", "*", name)].append(name in looking)
@@ -95,30 +95,31 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     early = training.smooth[training.loss.steps <= by]
     share = float(np.min(early)) / baseline
     step = training.loss.step_at(int(np.argmin(early)))
-    words = f"the smoothed loss comes to {shown(share * baseline)} by step {step}, {share:.0%} of the declared baseline"
+    words = f"Smoothed loss reaches {shown(share * baseline)} at step {step}, {percent(share)} of the declared baseline"
     measured = {**measured, "under": share}
     facts = f"; {facts}" if facts else ""
     if share > limit["under"] or known_facts(run, limit).start == LEARNED:
-        return Finding("pass", f"{words} {shown(baseline)} (suspicious: below {limit['under']:.0%}){facts}.", measured)
+        return Finding("pass", f"{words} {shown(baseline)} (limit {percent(limit['under'])}){facts}.", measured)
     apart = _classes_apart(run, by, limit.count("recent"))
     if apart is not None and apart > limit["apart"]:
-        return Finding("pass", f"{words} {shown(baseline)}, with classes {apart:.0%} apart{facts}.", measured, step)
-    together = "" if apart is None else f", its classes {apart:.0%} apart (limit {limit['apart']:.0%})"
-    message = f"{words} {shown(baseline)} (limit {limit['under']:.0%}){together}{facts}: very easy, or seen."
+        message = f"{words} {shown(baseline)}, with class losses {percent(apart)} apart{facts}."
+        return Finding("pass", message, measured, step)
+    together = f", with class losses {percent(apart)} apart" if apart is not None else ""
+    message = f"{words} {shown(baseline)} (limit {percent(limit['under'])}){together}{facts}."
     return Finding("too-good", message, measured, step)
 
 
 def _classes_apart(run: Signals, by: float, recent: int) -> float | None:
-    """How far apart the losses of the classes are then, relative to their mean; None where fewer than two are known."""
+    """How far apart the class losses are by then, relative to their mean; None if fewer than two are known."""
     losses: list[Points] = [points for name in run.matching("class_loss/*") if (points := run.maybe(name)) is not None]
     means = [points.mean_until(by, recent) for points in losses if points.steps[0] <= by]
-    middle = float(np.mean(means)) if len(means) > 1 else 0.0
-    return float(np.ptp(means)) / middle if middle > 0 else None
+    mean = float(np.mean(means)) if len(means) > 1 else 0.0
+    return float(np.ptp(means)) / mean if mean > 0 else None
 
 
 QUESTION = Question(
     code="S1.1",
-    name="the answer is not seen",
+    name="the model does not see the answer",
     asks="Does the loss fall to exactly 0, or far below the declared baseline within 200 steps, or does attention see "
     "later tokens?",
     why="A model that sees the token it has to predict copies it: the loss falls far below what the task allows, "
@@ -129,19 +130,19 @@ QUESTION = Question(
         Threshold(
             name="future",
             value=0.01,
-            unit="share of a head's attention",
-            meaning="weight on later keys where causal is declared",
+            unit="fraction of a head's attention",
+            meaning="how much weight may be on later keys if `causal` is declared",
             seed="the causal mask is broken",
-            decision="exactly 0 under every causal mask; 0.3 to 0.6 without one, 0.02 for a mask that is off by one",
+            decision="exactly 0 under every causal mask; 0.3 to 0.6 without a mask, 0.02 for a mask that is off by one",
             of="future",
         ),
         Threshold(
             name="under",
             value=0.7,
-            unit="share of the baseline",
-            meaning="smoothed loss that is worth a note",
+            unit="of the baseline",
+            meaning="a lower smoothed loss is noted",
             seed="below the baseline within 200 steps",
-            decision="healthy tutors are at the baseline by then at the earliest; a note, since an easy task also "
+            decision="healthy tutors reach the baseline by then at the earliest; a note, since an easy task also "
             "falls far below it",
             of="-under",
         ),
@@ -151,18 +152,25 @@ QUESTION = Question(
             unit="fraction of the losses",
             meaning="how many losses may be exactly 0",
             seed="",
-            decision="measured: none of 318 healthy runs has a loss of 0, though 25 of them come below 0.00005; a log "
+            decision="measured: none of 318 healthy runs has a loss of 0, though 25 of them fall below 0.00005; a log "
             "that prints few digits also shows 0, so it is a note",
             of="zero",
         ),
-        Threshold(name="by", value=200, unit="steps", meaning="how early", seed="step 200", decision="as specified"),
+        Threshold(
+            name="by",
+            value=200,
+            unit="steps",
+            meaning="how early the loss must fall that far",
+            seed="step 200",
+            decision="a common rule of thumb",
+        ),
         Threshold(
             name="apart",
             value=0.25,
-            unit="share of their mean",
-            meaning="losses of the classes that are together",
+            unit="fraction of their mean",
+            meaning="class losses nearer than this fall together",
             seed="the gap is near zero",
-            decision="classes that are learned one by one are further apart",
+            decision="classes that are learned one after another are further apart",
         ),
         Threshold(
             name="recent",
@@ -175,30 +183,30 @@ QUESTION = Question(
         LOSSES,
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="nothing is better than the task allows"),
+        Outcome(name="pass", answer=PASS, meaning="the loss is not better than the task allows"),
         Outcome(
             name="too-good",
             answer=NOTE,
-            meaning="far below the baseline, very early: an easy task, or an answer that is seen",
+            meaning="the loss is far below the baseline very early",
         ),
         Outcome(
             name="nothing-left",
             answer=NOTE,
             meaning="the loss is exactly 0: too good for most tasks",
-            fix="Check that no input contains its label, that the labels are not all of one class, and that no "
-            "training example is among the validation data.",
+            fix="Check that no input contains its label, that labels have more than one class, and that no training "
+            "example is in the validation data.",
         ),
         Outcome(
             name="part-looks-ahead",
             answer=NOTE,
-            meaning="some attentions look ahead and others of another kind do not: an encoder?",
+            meaning="one stack attends to later tokens and another does not",
         ),
         Outcome(
             name="sees-the-answer",
             answer=FAULT,
-            meaning="the model is declared causal and attends to later tokens",
-            fix="Give the attention its causal mask (is_causal=True, or a mask that is False above the diagonal) in "
-            "training and validation; if it is meant to see the whole sequence, do not declare causal.",
+            meaning="the model sees the tokens it has to predict",
+            fix="Pass a causal mask to attention (is_causal=True, or a mask that is False above the diagonal) in "
+            "training and validation. If the model should see the whole sequence, do not declare causal.",
         ),
     ),
     find=find,

@@ -24,51 +24,49 @@ def find(run: Signals, limit: Limits) -> Finding:
     early = np.min(sliding_window_view(training.loss.values[first], in_a_row), axis=1)
     start = max(training.start, float(training.loss.values[0]))
     if start <= 0:
-        raise NotApplicable(f"the first losses are {shown(start)}: nothing to be so many times as high as")
+        raise NotApplicable(f"the first loss is {shown(start)}, so no ratio to it can be computed")
     index = int(np.argmax(early))
     peak, step = float(early[index]), training.loss.step_at(index)
     measured = {"times": peak / start}
-    facts = (
-        f"loss {shown(start)} at first, up to {shown(peak)} for {in_a_row} {run.counted(training.loss)} "
-        f"(from step {step}) within {limit['within']:g} steps, "
-        f"{shown(measured['times'])} times as much"
-    )
     if measured["times"] <= limit["times"]:
-        return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, step)
-    if training.end < start:
-        return Finding(
-            "spike", f"{facts} (limit {limit['times']:g}), {shown(training.end)} at the end.", measured, step
-        )
-    message = f"{facts} (limit {limit['times']:g}), and still {shown(training.end)} at the end: C4.1 asks why."
-    return Finding("stays-up", message, measured, step)
+        message = f"In the first {limit['within']:g} steps the loss does not stay above {limit['times']:g} times its "
+        return Finding("pass", f"{message}start, {shown(start)}.", measured, step)
+    message = (
+        f"Loss climbed from {shown(start)} to {shown(peak)} or more for {in_a_row} {run.counted(training.loss)} from "
+        f"step {step}, {shown(measured['times'])} times its start (limit {limit['times']:g}). "
+        f"It ends at {shown(training.end)}."
+    )
+    return Finding("spike" if training.end < start else "stays-up", message, measured, step)
 
 
 def _jump(run: Signals, training: Progress, limit: Limits) -> Finding:
-    """Of a loss of any kind: a single point far above all before it, right at the start of the run."""
+    """A single point far above all points before it, at the start of a run with any kind of loss."""
     loss = training.loss
     early = loss.values[loss.steps <= min(limit["within"], loss.steps[-1])]
     if run.step_unit != "step" or len(early) < limit["in_a_row"] or float(np.min(loss.values)) <= 0:
-        raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
+        raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and must fall")
     start, index = float(early[0]), int(np.argmax(early))
     peak, step = float(early[index]), loss.step_at(index)
     measured = {"times": peak / start}
-    facts = f"loss {shown(start)} at first, {shown(peak)} at step {step} ({shown(peak / start)} times as much)"
+    facts = f"Loss jumped from {shown(start)} to {shown(peak)} at step {step}, {shown(peak / start)} times its start"
     if measured["times"] <= limit["jump"]:
-        return Finding("pass", f"{facts}, limit {limit['jump']:g}.", measured, step)
+        message = f"In the first {limit['within']:g} steps the loss does not exceed {limit['jump']:g} times its start, "
+        return Finding("pass", f"{message}{shown(start)}.", measured, step)
     below = np.flatnonzero(loss.values[index:] < start)
     if not len(below):
-        message = f"{facts}, limit {limit['jump']:g}, and never below its start again: C4.1 asks why."
+        message = f"{facts} (limit {limit['jump']:g}), and never fell below its start again."
         return Finding("stays-up", message, measured, step)
     back = loss.step_at(index + int(below[0]))
-    return Finding("spike", f"{facts}, limit {limit['jump']:g}; below its start by step {back}.", measured, step)
+    message = f"{facts} (limit {limit['jump']:g}), and was below its start again at step {back}."
+    return Finding("spike", message, measured, step)
 
 
 QUESTION = Question(
     code="S1.2",
     name="early spike",
     asks="Does the loss climb well above its start within the first 100 steps?",
-    why="The first updates of an adaptive optimizer are full steps in a direction it hardly knows: without a warmup "
-    "they throw the model out of its sensible start, and it has to come back first.",
+    why="The first updates of an adaptive optimizer are full steps based on very few gradients: without a warmup they "
+    "push the model away from its initial weights, and it first has to recover.",
     needs=("loss",),
     panel=1,
     thresholds=(
@@ -76,18 +74,17 @@ QUESTION = Question(
             name="times",
             value=1.28,
             unit="times the first loss",
-            meaning="a climb worth a note",
+            meaning="a larger climb is noted",
             seed="to 8 or 10 from ln 512",
-            decision="8 of 6.24; asked of a cross-entropy, where healthy runs come to 1.01 (a regression and a "
-            "VAE climb by 1.3 "
-            "and are fine). The tutor without warmup only comes to 1.04, held by clipping; C2.1 finds it",
+            decision="8 of 6.24; applies to a cross-entropy, whose healthy runs reach 1.01 (a healthy regression and "
+            "a VAE climb by 1.3). The tutor without warmup reaches only 1.04 because of clipping; C2.1 finds it",
             of="times",
         ),
         Threshold(
             name="jump",
             value=2,
             unit="times the first loss",
-            meaning="a climb worth a note where the loss is of another kind",
+            meaning="a larger climb is noted if the loss is not a cross-entropy",
             seed="",
             decision="a public log jumps from 6.9 to 16.9 in its second step; regressions and VAEs climb by 1.3",
         ),
@@ -95,27 +92,27 @@ QUESTION = Question(
             name="within",
             value=100,
             unit="steps",
-            meaning="how early",
+            meaning="how early the climb must be",
             seed="the first 100 steps",
-            decision="as specified",
+            decision="a common rule of thumb",
         ),
         Threshold(
             name="in_a_row",
             value=3,
-            unit="steps in a row",
+            unit="consecutive steps",
             meaning="how long the loss must stay up",
             seed="",
-            decision="one unlucky batch does not make a spike",
+            decision="one unlucky batch is not a spike",
         ),
         LOSSES,
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no early spike"),
+        Outcome(name="pass", answer=PASS, meaning="the loss has no early spike"),
         Outcome(
             name="spike",
             answer=NOTE,
-            meaning="the loss climbed first and fell afterwards: the first steps were too large",
-            fix="Warm the learning rate up over the first hundred steps or more.",
+            meaning="the loss spiked in the first steps: the updates were too large",
+            fix="Warm up the learning rate over the first hundred steps or more.",
         ),
         Outcome(name="stays-up", answer=NOTE, meaning="the loss climbed at once and did not come back"),
     ),

@@ -12,12 +12,12 @@ from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.validation import Gap, gap_of
-from steadyrun.text import shown
+from steadyrun.text import counted, percent, shown
 
 
 @dataclass(frozen=True)
 class Parting:
-    """The validation from which on none is clearly better, and what happens after it, as shares of what was."""
+    """The validation after which none is clearly better, and the relative changes since then."""
 
     index: int
     length: float  # of the run
@@ -28,30 +28,28 @@ class Parting:
 def find(run: Signals, limit: Limits) -> Finding:
     gap = gap_of(run, known_facts(run, limit), limit["losses"])
     if len(gap.val) < limit["validations"]:
-        why = f"{len(gap.val)} validations are recorded, {limit['validations']:g} are needed"
+        why = f"{counted(len(gap.val), 'validation')} recorded, {limit['validations']:g} needed"
         if run.running:
             raise MissingSignal("val_loss", why, "let it run on")
         raise NotApplicable(why)
     if float(np.min(gap.middle)) <= 0 or float(np.min(gap.train)) <= 0:
-        raise NotApplicable("losses that are not positive do not fall by a share")
+        raise NotApplicable("some losses are not positive, so relative changes are undefined")
     parting = _parting(gap, limit["falls"])
     step = gap.val.step_at(parting.index)
     measured = {"length": parting.length, "train_falls": parting.train_falls, "rise": parting.rise}
     facts = (
-        f"validation falls until step {step} ({shown(gap.middle[parting.index])}) and is {shown(gap.middle[-1])} at "
-        f"the end; training goes from {shown(gap.train[parting.index])} to {shown(gap.train[-1])} in that time"
+        f"Validation fell until step {step} ({shown(gap.middle[parting.index])}) and ends at {shown(gap.middle[-1])}. "
+        f"Since then training went from {shown(gap.train[parting.index])} to {shown(gap.train[-1])}"
     )
     long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > limit["after"]
     if not long_enough or parting.train_falls < limit["train"]:
         return Finding("pass", f"{facts}.", measured, step)
-    words = f"{facts}: {parting.train_falls:.0%} less (limit {limit['train']:.0%}) over {parting.length:.0%} of the run"
-    if parting.rise > limit["rise"]:
-        return Finding("rises", f"{words}, while validation rises by {parting.rise:.0%}.", measured, step)
-    return Finding("flattens", f"{words}.", measured, step)
+    words = f"{facts} ({percent(parting.train_falls)} lower, limit {percent(limit['train'])})."
+    return Finding("rises" if parting.rise > limit["rise"] else "flattens", words, measured, step)
 
 
 def _parting(gap: Gap, falls: float) -> Parting:
-    """The first validation that no later one is below by more than `falls`; the middle of three counts as one."""
+    """The first validation that no later one is below by more than `falls`, in medians of three."""
     middle, train = gap.middle, gap.train
     lowest_later = np.minimum.accumulate(middle[::-1])[::-1]
     index = int(np.argmax(lowest_later >= (1 - falls) * middle))
@@ -67,64 +65,63 @@ def _parting(gap: Gap, falls: float) -> Parting:
 
 QUESTION = Question(
     code="S1.3",
-    name="train and validation part",
-    asks="Is there a step from which validation no longer falls while training falls on?",
-    why="From there on the model learns what is true of the training examples alone. Where validation is flat, that is "
-    "as far as this data goes and the rest of the run is wasted; where it rises, the model gets worse. A mask that "
-    "lets training see the answer looks the same.",
+    name="validation falls with training",
+    asks="Is there a step after which validation no longer falls while training does?",
+    why="From there on the model learns what holds only for the training examples. If validation is flat, this data "
+    "gives no more and the rest of the run is wasted; if it rises, the model gets worse. A mask that lets training "
+    "see the answer looks the same.",
     needs=("loss", "val_loss"),
     panel=1,
     thresholds=(
         Threshold(
             name="falls",
             value=0.02,
-            unit="share of the validation loss",
-            meaning="a fall that still counts",
+            unit="fraction of the validation loss",
+            meaning="a smaller fall does not count",
             seed="validation flattens",
-            decision="the middle of three validations of a healthy run moves by less",
+            decision="in healthy runs the median of three validations moves by less",
         ),
         Threshold(
             name="length",
             value=0.4,
-            unit="share of the run",
-            meaning="how long validation has not fallen",
+            unit="fraction of the run",
+            meaning="for how long validation must not have fallen",
             seed="after some step t*",
-            decision="healthy runs with a schedule that ends flatten for the last quarter",
+            decision="healthy runs with a finished schedule are flat for the last quarter",
             of="length",
         ),
         Threshold(
             name="train",
             value=0.3,
-            unit="share of the training loss",
-            meaning="how far training falls on in that time",
+            unit="fraction of the training loss",
+            meaning="how far training must fall in that time",
             seed="training continues",
-            decision="less is what any run gains while its rate decays. Ten of ten tutors of 2000 steps are "
-            "noted: they "
-            "learn 240 sentences by heart, and the second half of their steps is wasted on validation",
+            decision="any run gains less while its learning rate decays. Ten of ten tutors of 2,000 steps are noted: "
+            "they memorise 240 sentences, and the second half of their steps does not help validation",
             of="train_falls",
         ),
         Threshold(
             name="rise",
             value=0.05,
-            unit="share of the best validation loss",
-            meaning="validation that rises rather than flattens",
+            unit="fraction of the best validation loss",
+            meaning="a larger rise counts as rising instead of flat",
             seed="plateaus or rises",
-            decision="C4.2 holds the fault, from 10% on and with a gap",
+            decision="C4.2 reports the fault, from 10% on and with a gap",
             of="rise",
         ),
         Threshold(
             name="validations",
             value=5,
             unit="validations",
-            meaning="how many are needed",
+            meaning="with fewer the question is not answered",
             seed="",
-            decision="fewer have no course",
+            decision="fewer show no trend",
         ),
         Threshold(
             name="after",
             value=3,
             unit="validations",
-            meaning="more than this many must follow the best one",
+            meaning="more than this many must follow the best validation",
             seed="",
             decision="fewer may be low or high by chance",
         ),
@@ -135,14 +132,14 @@ QUESTION = Question(
         Outcome(
             name="flattens",
             answer=NOTE,
-            meaning="validation is flat while training falls on: as far as this data goes, not a bug by itself",
-            fix="Stop there, or add data or regularisation; keep the checkpoint of the best validation.",
+            meaning="validation is flat while training still falls",
+            fix="Stop there, or add data or regularisation. Keep the checkpoint with the best validation.",
         ),
         Outcome(
             name="rises",
             answer=NOTE,
-            meaning="validation rises while training falls: overfitting; C4.2 says whether it has gone too far",
-            fix="Keep the checkpoint of the best validation and stop there.",
+            meaning="validation rises while training falls: overfitting",
+            fix="Keep the checkpoint with the best validation and stop there.",
         ),
     ),
     find=find,

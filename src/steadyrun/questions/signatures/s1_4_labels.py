@@ -1,4 +1,4 @@
-"""S1.4: do the inputs tell anything about the labels?"""
+"""S1.4: do the labels belong to their inputs?"""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SIZES = (c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_3_decay, c7_4_
 def find(run: Signals, limit: Limits) -> Finding:
     if (found := _numbers_by_heart(run, limit)) is not None:
         return found
-    guess = float(of_targets(run, "targets/entropy", "the loss is no cross-entropy over classes").values[-1])
+    guess = float(of_targets(run, "targets/entropy", "the loss is not a cross-entropy over classes").values[-1])
     loss = run.points("loss")
     late = loss.values[len(loss) // 2 :]
     if guess < limit["entropy"]:
-        raise NotApplicable(f"the labels are nearly all of one class: guessing costs {shown(guess)}")
+        raise NotApplicable(f"nearly all labels have one class: guessing costs only {shown(guess)}")
     reached = float(np.mean(late))
     val = run.maybe("val_loss")
     lowest = float(np.min(ema(loss.values, SPAN)[SPAN:])) if len(loss) > SPAN else reached  # at any time
@@ -44,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     error = float(np.std(late) / np.sqrt(max(1, len(late))))
     rounds = _rounds(run)
     measured = {"guess": guess, "loss": reached, "best": best, "rounds": rounds, "steps": float(len(loss))}
-    facts = f"guessing by the class frequencies costs {shown(guess)}, the loss of the second half is {shown(reached)}"
+    facts = f"Loss is {shown(reached)} in the second half; guessing by class frequency costs {shown(guess)}"
     stuck = best > limit["share"] * guess and reached + 2 * error > limit["share"] * guess
     if not stuck and (found := _memorised(run, limit, guess, reached, rounds, measured)) is not None:
         return found
@@ -52,36 +52,39 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("pass", f"{facts}.", measured)
     young = len(loss) < limit["steps"] or rounds < limit["rounds"] or run.running
     if young or known_facts(run, limit).start != RANDOM or not _moving(run, limit):
-        return Finding("nothing-yet", f"{facts}: nothing is learned from the inputs yet.", measured)
+        return Finding("nothing-yet", f"{facts}.", measured)
     if reached > limit["worse"] * guess:
-        return Finding("nothing-yet", f"{facts}: worse than a guess, so the labels are not what is wrong.", measured)
+        message = f"{facts}. A loss above a guess has another cause than the labels."
+        return Finding("nothing-yet", message, measured)
     if other := _size_that_is_off(run, limit):
-        return Finding("nothing-yet", f"{facts}; the labels may be right: {other}", measured)
-    message = f"{facts}, after {len(loss)} steps and {rounds:.1f} times through the data: the inputs tell nothing"
-    return Finding("unrelated", f"{message}, although weights move and gradients arrive.", measured)
+        return Finding("nothing-yet", f"{facts}. Another cause is suspected: {other}", measured)
+    message = (
+        f"{facts}. The run made {len(loss):,} steps and {shown(rounds)} passes over the data, and its weights move."
+    )
+    return Finding("unrelated", message, measured)
 
 
 def _memorised(
     run: Signals, limit: Limits, guess: float, reached: float, rounds: float, measured: dict[str, float]
 ) -> Finding | None:
-    """Training beats a guess and validation never does, although its inputs are prepared alike."""
+    """Training is better than a guess and validation never is, although its inputs are prepared alike."""
     val, known = run.maybe("val_loss"), known_facts(run, limit)
     if val is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
         return None
-    if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
+    if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels
         return None
     best = float(np.min(val.values))
     if not _beaten(run, limit, min(reached, measured["best"]) / guess, best / guess) or _other_cause(run, limit):
         return None
     message = (
-        f"guessing by the class frequencies costs {shown(guess)}; training reaches {shown(reached)} after {rounds:.1f} "
-        f"times through the data, validation never gets below {shown(best)}: what is learned holds nowhere else."
+        f"After {shown(rounds)} passes over the data, training is at {shown(reached)}, but validation never fell below "
+        f"{shown(best)}; guessing by class frequency costs {shown(guess)}."
     )
     return Finding("by-heart-alone", message, {**measured, "validation": best})
 
 
 def _numbers_by_heart(run: Signals, limit: Limits) -> Finding | None:
-    """The same of a loss that compares numbers: a guess is the mean of all targets."""
+    """The same for a regression loss, for which a guess is the mean of all targets."""
     val, known, name = run.maybe("val_loss"), known_facts(run, limit), whole_loss(run, limit["close"], 0.0)
     if val is None or name is None or known.guess is not None or known.moves_freely:
         return None
@@ -92,16 +95,16 @@ def _numbers_by_heart(run: Signals, limit: Limits) -> Finding | None:
     if not _beaten(run, limit, ratio, best / guess) or _other_cause(run, limit):
         return None
     message = (
-        f"the mean of all targets costs {shown(guess)}; after {rounds:.1f} times through the data training is at "
-        f"{shown(ratio)} of that, validation never gets below {shown(best)}: what is learned holds nowhere else."
+        f"After {shown(rounds)} passes over the data, training is at {shown(ratio * guess)}, but validation never fell "
+        f"below {shown(best)}; guessing the mean of all targets costs {shown(guess)}."
     )
     return Finding("by-heart-alone", message, {"guess": guess, "best": ratio * guess, "rounds": rounds})
 
 
 def _beaten(run: Signals, limit: Limits, ratio: float, validation: float) -> bool:
-    """Whether training is better than a guess, by much or surely after many steps, while validation stays at one.
+    """Whether training is better than a guess, by far or surely after many steps, while validation stays at a guess.
 
-    Validation far above it has other labels than training, as in a small part of many classes: it shows nothing.
+    Validation far above a guess has other labels than training, such as a few of many classes, and shows nothing.
     """
     if not limit["share"] <= validation <= limit["worse"]:
         return False
@@ -118,13 +121,13 @@ def _other_cause(run: Signals, limit: Limits) -> bool:
 
 
 def _size_that_is_off(run: Signals, limit: Limits) -> str:
-    """What else keeps a model from learning, in words; empty if no size is suspect."""
+    """Another reason why the model does not learn, in words; empty if no setting is suspect."""
     answers = (limit.ask(module.QUESTION, run) for module in _SIZES)
     return next((answer.message for answer in answers if answer.kind == SUSPECT), "")
 
 
 def _rounds(run: Signals) -> float:
-    """How often each example was seen, by the hashes of examples; 0 where they are not known."""
+    """How often each example was seen, by the hashes of examples; 0 if they are unknown."""
     examples = run.maybe("examples")
     if examples is None or not run.has("example_hash/train"):
         return 0.0
@@ -135,7 +138,7 @@ def _rounds(run: Signals) -> float:
 
 
 def _moving(run: Signals, limit: Limits) -> bool:
-    """Whether the liveliest block moves as a model that learns does."""
+    """Whether the block that moves most moves as in a model that learns."""
     moves = [points for name in run.matching("update_ratio/*") if (points := run.maybe(name)) is not None]
     return any(float(np.median(points.values)) > limit["moves"] for points in moves)
 
@@ -143,26 +146,25 @@ def _moving(run: Signals, limit: Limits) -> bool:
 QUESTION = Question(
     code="S1.4",
     name="labels belong to their inputs",
-    asks="Does the model learn more than how frequent each class is?",
-    why="Where inputs were permuted without their labels, nothing can be learned but the frequencies: the loss stops "
-    "at "
-    "the entropy of the labels, and falls later only by memorising.",
+    asks="Does the model learn more than the class frequencies?",
+    why="If inputs were permuted without their labels, only the class frequencies can be learned: the loss stops at "
+    "the entropy of the labels, and falls later only by memorisation.",
     needs=("objective", "batch"),
     panel=1,
     thresholds=(
         Threshold(
             name="by_heart",
             value=0.9,
-            unit="of the loss of guessing",
-            meaning="what training must get below before validation that never beats a guess is suspect in a short run",
+            unit="of the loss of a guess",
+            meaning="in a short run, training must be below this before validation at a guess is suspect",
             seed="",
-            decision="less is hardly learned at all, and validation may need as long",
+            decision="with a higher loss hardly anything is learned, and validation may need as long",
         ),
         Threshold(
             name="close",
             value=0.05,
-            unit="of the loss",
-            meaning="how near a comparison with targets must come to the loss to be all of it",
+            unit="fraction of the loss",
+            meaning="how near a comparison with targets must be to the loss to count as all of it",
             seed="",
             decision="as in A5.9",
         ),
@@ -170,7 +172,7 @@ QUESTION = Question(
             name="samples",
             value=4,
             unit="samples",
-            meaning="over how many of the last samples predictions are compared with the mean target",
+            meaning="how many of the last samples the error is averaged over",
             seed="",
             decision="as in V1.2",
         ),
@@ -178,82 +180,82 @@ QUESTION = Question(
             name="validations",
             value=3,
             unit="validations",
-            meaning="how many must be no better than a guess",
+            meaning="how many validations must be no better than a guess",
             seed="",
             decision="the first may come early",
         ),
         Threshold(
             name="share",
             value=0.985,
-            unit="of the loss of guessing",
-            meaning="what neither training nor validation gets below",
+            unit="of the loss of a guess",
+            meaning="neither training nor validation falls below this",
             seed="",
-            decision="noise moves a loss that only knows class frequencies by less",
+            decision="noise moves a loss that knows only the class frequencies by less",
         ),
         Threshold(
             name="worse",
             value=1.1,
-            unit="of the loss of guessing",
-            meaning="a loss above this is wrong in another way",
+            unit="of the loss of a guess",
+            meaning="a higher loss has another cause",
             seed="",
-            decision="a training loss has exploded: C4.1 and V1.2 judge it; validation has other labels",
+            decision="such a training loss has exploded, which C4.1 and V1.2 judge; such a validation has other labels",
         ),
         Threshold(
             name="steps",
             value=300,
             unit="steps",
-            meaning="fewer say nothing",
+            meaning="with fewer the question is not answered",
             seed="",
             decision="some tasks begin with a plateau",
         ),
         Threshold(
             name="rounds",
             value=3,
-            unit="times through the data",
-            meaning="fewer say nothing",
+            unit="passes over the data",
+            meaning="with fewer the question is not answered",
             seed="",
             decision="a large task may need its first epoch",
         ),
         Threshold(
             name="moves",
             value=1e-4,
-            unit="of a block's size per step",
-            meaning="less is no learning",
+            unit="of a block's norm per step",
+            meaning="a model whose blocks all move less does not learn",
             seed="",
-            decision="healthy runs move their liveliest block three times as far or more",
+            decision="in healthy runs the block that moves most moves at least three times as far",
         ),
         Threshold(
             name="entropy",
             value=0.3,
             unit="nats",
-            meaning="less is nearly one class",
+            meaning="labels with a lower entropy are nearly of one class",
             seed="",
             decision="hardly any example has another class",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the inputs tell something about the labels"),
+        Outcome(name="pass", answer=PASS, meaning="the model learns from its inputs"),
         Outcome(
             name="unrelated",
             answer=FAULT,
-            meaning="the model has seen everything several times and knows the class frequencies alone",
-            fix="Look at examples with their labels: permute inputs and labels together, and join them by a key. Where "
-            "they belong together, divide lr_max by ten, and look for dead units: a model thrown far away stays here, "
-            "too.",
+            meaning="labels do not belong to their inputs",
+            fix="Look at examples with their labels: permute inputs and labels together, and join them by a key. If "
+            "they belong together, divide lr_max by ten and look for dead units: a model that diverged also stays "
+            "here.",
             may_pass=True,
             symptom=True,
         ),
         Outcome(
             name="by-heart-alone",
             answer=SUSPECT,
-            meaning="training is learned by heart and validation is never better than a guess: labels of other inputs",
+            meaning="training is memorised: labels may not belong to their inputs",
             fix="Look at examples with their labels: permute inputs and labels together, and join them by a key.",
-            experiment="Train on shuffled labels: if the curves look the same, the labels are unrelated. If not, there "
-            "is too little data for this model.",
+            experiment="Train on shuffled labels. If the curves look the same, the labels are unrelated to the "
+            "inputs. If not, there is too little data for this model.",
             explains=("C4.2", "C7", "S1.3", "V1"),
             may_pass=True,
         ),
-        Outcome(name="nothing-yet", answer=NOTE, meaning="nothing is learned from the inputs yet"),
+        Outcome(name="nothing-yet", answer=NOTE, meaning="the model has learned nothing from its inputs yet"),
     ),
     find=find,
 )

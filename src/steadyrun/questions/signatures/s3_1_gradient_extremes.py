@@ -17,48 +17,48 @@ def find(run: Signals, limit: Limits) -> Finding:
     last = float(np.median(norms.values[-ends:]))
     measured = {"highest": highest, "left": last / first if first else 0.0}
     step = norms.step_at(int(np.argmax(early)))
-    facts = f"gradient norm {shown(highest)} at most in the first {limit['within']:g} steps"
-    # Only a cross-entropy has gradients of a known size; other losses are compared with where they began.
+    facts = f"Gradient norm is at most {shown(highest)} in the first {limit['within']:g} steps"
+    # Only a cross-entropy has gradients of a known size; other losses are compared with their first norm.
     began = float(norms.values[0])
     bound, words = (
         (limit["explodes"], "")
         if known_facts(run, limit).classes is not None
-        else (limit["explodes"] * began, f" times the first one, {shown(began)}")
+        else (limit["explodes"] * began, f" times the first norm, {shown(began)}")
     )
     if highest > bound > 0:
-        return Finding("exploding", f"{facts}, above {limit['explodes']:g}{words}.", measured, step)
-    facts = f"{facts}, {shown(last)} at the end"
+        message = f"Gradient norm reaches {shown(highest)} at step {step} (limit {limit['explodes']:g}{words})."
+        return Finding("exploding", message, measured, step)
     if len(norms) > 2 * ends and first > 0 and measured["left"] < limit["vanishes"]:
-        message = f"{facts}: {shown(measured['left'])} of where it began, {shown(first)} (limit {limit['vanishes']:g})."
+        message = f"Gradient norm fell from {shown(first)} to {shown(last)}, a ratio of {shown(measured['left'])} "
+        message += f"(limit {limit['vanishes']:g})."
         return Finding("vanishing", message, measured, norms.step_at(len(norms) - 1))
-    return Finding("pass", f"{facts}, {shown(measured['left'])} of where it began.", measured)
+    return Finding("pass", f"{facts} and {shown(last)} at the end.", measured)
 
 
 QUESTION = Question(
     code="S3.1",
     name="exploding or vanishing gradients",
-    asks="Does the gradient norm exceed 1000 in the first steps, or fall to nothing?",
-    why="Weights that start too wide multiply gradients from layer to layer until they overflow; saturated or "
-    "underflowing ones stop learning. C5.1, C3.1 and D1 say which, and whether it is a fault.",
+    asks="Does the gradient norm exceed 1000 in the first steps, or vanish by the end?",
+    why="Initial weights that are too large multiply gradients from layer to layer until they overflow; saturated "
+    "units or underflow stop learning. C5.1, C3.1 and D1 find out which, and whether it is a fault.",
     needs=("grad_norm",),
     panel=3,
     thresholds=(
         Threshold(
             name="explodes",
             value=1000,
-            unit="",
-            meaning="gradient norm, or times the first one where the loss is no cross-entropy",
+            unit="gradient norm, or times the first norm",
+            meaning="how large the norm may be; relative to the first norm if the loss is not a cross-entropy",
             seed="1e3 and more within a few steps",
-            decision="as specified for a cross-entropy, where healthy runs start below 13; a regression on raw "
-            "numbers has "
-            "5600 and is fine, so that other losses are compared with their first norm",
+            decision="a rule of thumb for a cross-entropy, since its healthy runs start below 13; a healthy "
+            "regression on raw numbers has 5,600, so other losses are compared with their first norm",
             of="highest",
         ),
         Threshold(
             name="within",
             value=20,
             unit="steps",
-            meaning="how early",
+            meaning="how many of the first steps count",
             seed="a few steps",
             decision="the window of C3.1",
         ),
@@ -66,18 +66,18 @@ QUESTION = Question(
             name="vanishes",
             value=1e-6,
             unit="of the first norms",
-            meaning="what is left at the end",
+            meaning="a smaller norm at the end has vanished",
             seed="",
-            decision="a classifier that has learnt everything keeps 3e-4",
+            decision="a classifier that has learned everything keeps 3e-4",
             of="-left",
         ),
         Threshold(
             name="ends",
             value=20,
             unit="norms",
-            meaning="how many at either end are looked at together",
+            meaning="how many at either end are summarised by their median",
             seed="",
-            decision="their median is not moved by one batch",
+            decision="one batch does not move their median",
         ),
     ),
     outcomes=(
@@ -85,9 +85,9 @@ QUESTION = Question(
         Outcome(
             name="exploding",
             answer=NOTE,
-            meaning="gradients explode in the first steps: see C5.1 for the weights, D1 for overflow",
+            meaning="gradients explode in the first steps",
         ),
-        Outcome(name="vanishing", answer=NOTE, meaning="gradients have vanished: see C3.1 and, in low precision, D3"),
+        Outcome(name="vanishing", answer=NOTE, meaning="gradients have vanished"),
     ),
     find=find,
 )

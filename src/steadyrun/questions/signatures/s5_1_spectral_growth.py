@@ -1,4 +1,4 @@
-"""S5.1: do weight matrices grow past what their shape lets one expect?"""
+"""S5.1: do weight matrices grow far beyond the norm expected from their shape?"""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"times": times, "past_usual": float(np.mean(plain))}
     step = points.step_at(len(points) - 1)
     facts = (
-        f"{worst} has grown most: {shown(points.values[0])} at step {points.step_at(0)}, {shown(points.values[-1])} at "
-        f"step {step}, {shown(times)} times the larger of its start and what its shape lets one expect; "
-        f"{sum(plain)} of {len(plain)} matrices are past {limit['usual']:g} times their start"
+        f"{worst} grew most: its spectral norm went from {shown(points.values[0])} to {shown(points.values[-1])}, "
+        f"{shown(times)} times the larger of its start and the norm expected from its shape"
     )
     if times > limit["times"]:
         return Finding("growing", f"{facts} (limit {limit['times']:g}).", measured, step)
@@ -34,9 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _growth(points: Points, shape: object) -> float:
-    """The last norm over the first, or over that of a matrix drawn with deviation 1 / sqrt(fan-in), if larger.
+    """The last norm over the first, or over that of a matrix with standard deviation 1 / sqrt(fan-in), if larger.
 
-    Matrices that start at 0.02 or at nothing have to grow before they do anything.
+    Matrices that start at 0.02 or at zero must grow before they have an effect.
     """
     reference = float(points.values[0])
     if isinstance(shape, list) and len(shape) >= 2 and all(isinstance(n, int) and n > 0 for n in shape):
@@ -46,10 +45,10 @@ def _growth(points: Points, shape: object) -> float:
 
 QUESTION = Question(
     code="S5.1",
-    name="spectral growth",
-    asks="Has the spectral norm of any weight matrix grown far past its start?",
-    why="A matrix whose largest singular value runs away makes confident outputs and fragile gradients: the learning "
-    "rate is too high for it, or nothing holds it back.",
+    name="spectral norms stay bounded",
+    asks="Has the spectral norm of any weight matrix grown far beyond its start?",
+    why="A matrix whose largest singular value grows without bound gives overconfident outputs and fragile gradients: "
+    "the learning rate is too high for it, or nothing limits it.",
     needs=("spectral_norm/*", "initial_weights"),
     panel=5,
     thresholds=(
@@ -57,26 +56,25 @@ QUESTION = Question(
             name="times",
             value=12,
             unit="times the larger of its start and 1 + sqrt(out / in)",
-            meaning="growth worth a note",
+            meaning="a larger growth is noted",
             seed="2 times the initial value",
-            decision="healthy output matrices grow to 16 times a start of N(0, 0.02), which is 3.6 times what "
-            "their shape lets "
-            "one expect; 4.6 after 10,000 steps, 9.2 in a regression on raw numbers; runs that diverge come to 17",
+            decision="healthy output matrices grow to 16 times a start of N(0, 0.02), which is 3.6 times the norm "
+            "expected from their shape; 4.6 after 10,000 steps, 9.2 in a regression on raw numbers; runs that "
+            "diverge reach 17",
             of="times",
         ),
         Threshold(
             name="usual",
             value=2,
             unit="times its start",
-            meaning="growth that is counted",
+            meaning="matrices that grew by more are counted in `past_usual`",
             seed="2 times the initial value",
-            decision="as specified: said in the answer, no more, since every healthy run of the tutor has such "
-            "matrices",
+            decision="only counted, since every healthy run of the tutor has such matrices",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no matrix has run away"),
-        Outcome(name="growing", answer=NOTE, meaning="a matrix has grown far past its start"),
+        Outcome(name="pass", answer=PASS, meaning="no weight matrix has grown too far"),
+        Outcome(name="growing", answer=NOTE, meaning="a weight matrix has grown far beyond its start"),
     ),
     find=find,
 )

@@ -1,4 +1,4 @@
-"""S5.2: is the declared weight decay there, and do weights grow without bound?"""
+"""S5.2: is the declared weight decay applied, and do weights stay bounded?"""
 
 from __future__ import annotations
 
@@ -20,37 +20,32 @@ def find(run: Signals, limit: Limits) -> Finding:
     if measured_decay is not None:
         measured["measured"] = measured_decay
     if declared > 0 and settings and max(settings) == 0:
-        words = "was not measured" if measured_decay is None else f"is measured as {shown(measured_decay)}"
-        facts = f"weight_decay {declared:g} is declared; all {len(settings)} param groups have 0, and the decay {words}"
+        words = "was not measured" if measured_decay is None else f"is {shown(measured_decay)} in the updates"
+        facts = f"The run declares weight_decay {declared:g}, but every param group sets it to 0; the decay {words}"
         if measured_decay is not None and measured_decay >= limit["decay"] * declared:
-            return Finding("pass", f"{facts}: it is applied in another way.", measured)
+            return Finding("pass", f"{facts}, so it is applied in another way.", measured)
         if measured_decay is None or not run.config.get("no_decay"):
-            message = f"{facts}; a penalty in the loss, or decay by hand, would not be seen."
+            message = f"{facts}. A penalty in the loss, or decay by hand, would not show."
             return Finding("decay-not-seen", message, measured, 0)
-        message = (
-            f"{facts} (limit {limit['decay'] * declared:g}), although no_decay says which ones are exempt from it."
-        )
+        message = f"{facts} (limit {limit['decay'] * declared:g}). no_decay declares which parameters are exempt."
         return Finding("declared-decay-missing", message, measured, 0)
     growth = _growth(run, limit)
     if growth is None:
         if not settings:
-            raise NotApplicable("no optimizer has a weight_decay setting, and weight norms were sampled too seldom")
+            raise NotApplicable("no optimizer has a weight_decay setting, and too few weight norms were sampled")
         return Finding("pass", f"{_words(settings, declared)}.", measured)
     times, rising, norms = growth
     measured["times"] = times
     step = norms.step_at(len(norms) - 1)
-    facts = (
-        f"{_words(settings, declared)}; the norm of all weights goes from {shown(norms.values[0])} to "
-        f"{shown(norms.values[-1])} at step {step}, {shown(times)} times"
-    )
+    facts = f"{_words(settings, declared)}. The norm of all weights is {shown(times)} times its start"
     if times > limit["times"] and rising:
         message = f"{facts} (limit {limit['times']:g}), and still rises at the end."
         return Finding("growing", message, measured, step)
-    return Finding("pass", f"{facts} (limit {limit['times']:g}, still rising).", measured, step)
+    return Finding("pass", f"{facts}.", measured, step)
 
 
 def _settings(run: Signals) -> list[float]:
-    """The weight decay of every param group; empty where any group has none to be set, or not as a number."""
+    """The weight decay of every param group; empty if any group lacks the setting or has no number for it."""
     groups = run.listed("param_groups")
     if not groups:
         raise MissingSignal("param_groups")
@@ -63,20 +58,20 @@ def _setting(settings: object) -> float | None:
 
 
 def _measured(run: Signals) -> float | None:
-    """The largest decay seen in the updates of a param group; None where none was measured."""
+    """The largest decay measured in the updates of a param group; None if none was measured."""
     decays = [points for name in run.matching("update_decay/*") if (points := run.maybe(name)) is not None]
     return max((float(np.median(points.values)) for points in decays), default=None)
 
 
 def _words(settings: list[float], declared: float) -> str:
     if not settings:
-        return "not every optimizer has a weight_decay setting"
+        return "Not every optimizer has a weight_decay setting"
     spread = f"{min(settings):g} to {max(settings):g}" if min(settings) < max(settings) else f"{settings[0]:g}"
-    return f"weight decay {spread} in the param groups" + (f", {declared:g} declared" if declared else "")
+    return f"Weight decay is {spread} in the param groups" + (f" ({declared:g} declared)" if declared else "")
 
 
 def _growth(run: Signals, limit: Limits) -> tuple[float, bool, Points] | None:
-    """The norm of all weights: how far it has grown, whether surely still at the end, and its course."""
+    """The norm of all weights: its growth, whether it surely still rises at the end, and the series."""
     parts = [points for name in run.matching("block_param_norm/*") if (points := run.maybe(name)) is not None]
     parts = [points for points in parts if len(points) == len(parts[0])]
     if not parts or len(parts[0]) < limit["samples"]:
@@ -92,10 +87,10 @@ def _growth(run: Signals, limit: Limits) -> tuple[float, bool, Points] | None:
 
 QUESTION = Question(
     code="S5.2",
-    name="weight decay missing",
-    asks="Is the declared weight decay in the optimizer, and do weight norms stay bounded?",
-    why="Without the decay that was meant, nothing pulls weights back: their norms grow for as long as training goes "
-    "on, and the model overfits by their size. The loss of a short run does not show it.",
+    name="weight decay is applied",
+    asks="Does the optimizer apply the declared weight decay, and do weight norms stay bounded?",
+    why="Without the intended decay nothing pulls weights back: their norms grow as long as training lasts, and the "
+    "model overfits. The loss of a short run does not show it.",
     needs=("param_groups", "weight_decay", "no_decay", "update_decay/*", "block_param_norm/*"),
     panel=5,
     thresholds=(
@@ -103,15 +98,15 @@ QUESTION = Question(
             name="decay",
             value=0.1,
             unit="of the declared decay",
-            meaning="decay in the updates that is none",
+            meaning="a smaller decay in the updates counts as none",
             seed="weight decay missing",
-            decision="an Adam update shows its decay to within 2%; without one, 0.002 of the declared 0.1",
+            decision="an Adam update shows its decay to within 2%; without decay, 0.002 of the declared 0.1",
         ),
         Threshold(
             name="times",
             value=2,
             unit="times the norm of all weights at the start",
-            meaning="growth worth a note while it goes on",
+            meaning="a larger growth is noted if it continues",
             seed="grow without bound",
             decision="healthy tutors grow 1.2 times, 1.8 in 10,000 steps; a regression grows 3.3 times and then stops",
             of="times",
@@ -119,8 +114,8 @@ QUESTION = Question(
         Threshold(
             name="sure",
             value=4.5,
-            unit="times its error",
-            meaning="a trend beyond this still rises",
+            unit="times its standard error",
+            meaning="a larger trend still rises",
             seed="",
             decision="one in a thousand series without a trend passes it",
         ),
@@ -130,32 +125,31 @@ QUESTION = Question(
             unit="times",
             meaning="how far the norm must have risen in the second half",
             seed="",
-            decision="less does not count as growth",
+            decision="a smaller rise does not count",
         ),
         Threshold(
             name="samples",
             value=4,
             unit="sampled steps",
-            meaning="fewer show no course",
+            meaning="with fewer, growth is not judged",
             seed="",
-            decision="the second half must have two",
+            decision="the second half needs two",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="decay is as declared, and weights stay bounded"),
+        Outcome(name="pass", answer=PASS, meaning="weight decay is as declared, and weights stay bounded"),
         Outcome(
             name="decay-not-seen",
             answer=NOTE,
-            meaning="weight decay is declared and not in the optimizer: elsewhere, or forgotten",
+            meaning="the declared weight decay is not in the optimizer",
         ),
-        Outcome(name="growing", answer=NOTE, meaning="the norm of all weights is far above its start and still rises"),
+        Outcome(name="growing", answer=NOTE, meaning="the norm of all weights grows without bound"),
         Outcome(
             name="declared-decay-missing",
             answer=FAULT,
-            meaning="weight decay is declared and no optimizer applies any",
-            fix="Give the optimizer's param groups the declared weight_decay. Where the penalty is part of the "
-            "loss, or "
-            "the weights are shrunk by hand, declare weight_decay 0.",
+            meaning="the declared weight decay is not applied",
+            fix="Pass the declared weight_decay to the optimizer's param groups. If the penalty is part of the loss, "
+            "or the weights are shrunk by hand, declare weight_decay 0.",
         ),
     ),
     find=find,

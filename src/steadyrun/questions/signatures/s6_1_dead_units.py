@@ -1,4 +1,4 @@
-"""S6.1: how many hidden units never speak?"""
+"""S6.1: how many hidden units are dead?"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.depth import from_random_weights, from_the_start, none_there
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import percent
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Layer:
     name: str
     dead: Points
     units: float
-    silent: Points | None  # share of the inputs on which no unit is active
+    silent: Points | None  # fraction of the inputs on which no unit is active
 
     @property
     def shares(self) -> Floats:
@@ -35,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         none_there(run, "dead units")
     layers = _layers(run)
     if not layers:
-        raise NotApplicable("how many units the layers have is not recorded, so that no share can be told")
+        raise NotApplicable("the number of units per layer is not recorded")
     worst = max(layers, key=lambda layer: (float(np.min(layer.shares)), float(layer.shares[-1])))
     if _silent(worst, limit):
         return _about_silent(run, worst, layers, limit)
@@ -43,10 +44,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     share = float(last.shares[-1])
     step = last.dead.step_at(len(last.dead) - 1)
     facts = (
-        f"{last.name} has most: {last.dead.values[-1]:.0f} of {last.units:.0f} units dead at step {step} ({share:.1%}"
+        f"{last.name} has the most dead units: {last.dead.values[-1]:,.0f} of {last.units:,.0f} at step {step}, "
+        f"{percent(share)} (normally up to {percent(limit['usual'])}, limit {percent(limit['share'])})."
     )
-    usual = f"; up to {limit['usual']:.0%} is usual, limit {limit['share']:.0%})"
-    return Finding("dead" if share > limit["share"] else "pass", f"{facts}{usual}.", {"share": share}, step)
+    return Finding("dead" if share > limit["share"] else "pass", facts, {"share": share}, step)
 
 
 def _layers(run: Signals) -> list[Layer]:
@@ -65,7 +66,7 @@ def _silent(layer: Layer, limit: Limits) -> bool:
 
 
 def _all_alike(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -> bool:
-    """Whether the layer is of a residual block, and all of its kind are silent."""
+    """Whether the layer belongs to a residual block, and all layers of its kind are silent."""
     blocks = [str(entry.get("name")) for entry in run.listed("blocks") if entry.get("role") == "block"]
     if "#" in layer.name or not any(layer.name == block or layer.name.startswith(f"{block}.") for block in blocks):
         return False
@@ -74,31 +75,34 @@ def _all_alike(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -
 
 
 def _about_silent(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -> Finding:
-    """All units dead from the first sample to the last: a fault where there is nothing else for an input, either."""
+    """A layer with all units dead from the first sample to the last; a fault if inputs have no other path."""
     least = float(np.min(layer.shares))
     measured = {"share": least}
+    amount = "all" if least >= 1 else f"at least {percent(least)} of its"
     facts = (
-        f"layer {layer.name}: at least {least:.1%} of its {layer.units:.0f} units are dead in all {len(layer.dead)} "
-        f"samples, from step {layer.dead.step_at(0)} to {layer.dead.step_at(len(layer.dead) - 1)} (limit "
-        f"{limit['all']:.0%})"
+        f"{layer.name} has {amount} {layer.units:,.0f} units dead from step {layer.dead.step_at(0)} to step "
+        f"{layer.dead.step_at(len(layer.dead) - 1)} (limit {percent(limit['all'])})"
     )
     if layer.silent is None or float(np.min(layer.silent.values)) < limit["all"]:
-        kept = "not recorded" if layer.silent is None else f"{1 - float(np.min(layer.silent.values)):.1%}"
-        return Finding("sparse", f"{facts}; the share of inputs with an active unit is {kept}.", measured, 0)
-    # Of several alike (experts) one may rightly get nothing to do, and so may a branch beside the model's stream.
+        kept = "Whether any input activates a unit is not recorded"
+        if layer.silent is not None:
+            kept = f"Some unit is active on up to {percent(1 - float(np.min(layer.silent.values)))} of the inputs"
+        return Finding("sparse", f"{facts}. {kept}.", measured, 0)
+    # One of several similar layers (experts) may rightly get no input, and so may a branch beside the main stream.
     if not _all_alike(run, layer, layers, limit) or not from_random_weights(run, layer.name, known_facts(run, limit)):
-        why = "others like it are alive, it is no part of a stack of blocks, or it does not surely start untrained"
-        return Finding("sparse", f"{facts}; but {why}.", measured, 0)
-    message = f"{facts}, and on at least {float(np.min(layer.silent.values)):.1%} of the inputs no unit is active."
+        why = "Similar layers are active, it is outside the residual blocks, or it may have started trained"
+        return Finding("sparse", f"{facts}. {why}.", measured, 0)
+    quiet = float(np.min(layer.silent.values))
+    message = f"{facts}. No unit is active on {'any input' if quiet >= 1 else f'{percent(quiet)} of the inputs'}."
     return Finding("silent", message, measured, layer.dead.step_at(0))
 
 
 QUESTION = Question(
     code="S6.1",
     name="dead units",
-    asks="Are more hidden units dead than usual, or nearly all of a layer from step 0?",
-    why="A unit that is silent on every example has no gradient and never comes back. A few are usual; a layer in "
-    "which nearly all are silent from the start is switched off, and training goes on without it.",
+    asks="Are more hidden units dead than normal, or nearly all of a layer from step 0?",
+    why="A unit that is inactive on every example has no gradient and never recovers. A few are normal; a layer in "
+    "which nearly all units are dead from the start is switched off, and training continues without it.",
     needs=("dead_units/*", "silent_inputs/*"),
     panel=6,
     thresholds=(
@@ -106,28 +110,27 @@ QUESTION = Question(
             name="share",
             value=0.5,
             unit="of a layer's units",
-            meaning="dead units at the end that are worth a note",
+            meaning="a larger fraction of dead units at the end is noted",
             seed="5 to 10% is normal",
-            decision="healthy tutors have none; small networks with ReLU have 11 to 42% on one batch and are fine",
+            decision="healthy tutors have none; small healthy ReLU networks have 11 to 42% on one batch",
             of="share",
         ),
         Threshold(
             name="usual",
             value=0.1,
             unit="of a layer's units",
-            meaning="what is said to be usual",
+            meaning="the fraction that messages call normal",
             seed="5 to 10%",
-            decision="as specified; said in the answer",
+            decision="a rule of thumb; it does not decide",
         ),
         Threshold(
             name="all",
             value=0.99,
             unit="of a layer's units",
-            meaning="a layer that is switched off",
+            meaning="a layer with more dead units may be switched off",
             seed="nearly all neurons dead from step 0",
-            decision="together with inputs on which no unit at all is active: a sparse layer (top-k, an "
-            "autoencoder with few "
-            "active features) has dead units by this count, but a few units for every input",
+            decision="only if no unit at all is active on as many inputs: a sparse layer (top-k, an autoencoder with "
+            "few active features) has dead units by this count, but some active units for every input",
         ),
         Threshold(
             name="samples",
@@ -141,26 +144,25 @@ QUESTION = Question(
             name="steps",
             value=100,
             unit="steps",
-            meaning="how long it must be so",
+            meaning="how long the layer must be dead",
             seed="from step 0",
             decision="any warmup is over",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no more dead units than usual"),
-        Outcome(name="dead", answer=NOTE, meaning="half of a layer's units or more are dead at the end"),
+        Outcome(name="pass", answer=PASS, meaning="the number of dead units is normal"),
+        Outcome(name="dead", answer=NOTE, meaning="most units of a layer are dead at the end"),
         Outcome(
             name="sparse",
             answer=NOTE,
-            meaning="all units count as dead from the start, but that the layer is switched off is not certain",
+            meaning="all units of a layer look dead from the start, perhaps by design",
         ),
         Outcome(
             name="silent",
             answer=FAULT,
-            meaning="a layer of an untrained model is switched off from the start and stays so",
-            fix="Look at the biases and the scale before the activation: a ReLU with strongly negative biases "
-            "never opens. "
-            "Start biases at 0 and weights by Kaiming's rule.",
+            meaning="a layer is switched off from the start and stays so",
+            fix="Check the biases and the scale before the activation: a ReLU with strongly negative biases never "
+            "opens. Initialise biases at 0 and weights by Kaiming's rule.",
             may_pass=True,
             explains=("P3.5", "P6.1"),
         ),

@@ -9,7 +9,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.depth import from_random_weights, from_the_start, none_there
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -17,7 +17,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         none_there(run, "attention")
     counts = run.family("dead_heads/*")
     for block, dead in counts.items():
-        # Reading every head of every block takes time: only blocks that always have a dead one are looked into.
+        # Reading every head of every block is slow, so only blocks that always have a dead head are read.
         if from_the_start(dead, limit["samples"], limit["steps"]) and float(np.min(dead.values)) >= 1:
             stuck = _stuck(run, block, limit)
             if stuck:
@@ -28,11 +28,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     step = counts[worst].step_at(len(counts[worst]) - 1)
     measured = {"dead": total}
     if total > limit["dead"]:
-        message = (
-            f"{total:.0f} heads are dead at step {step} (limit {limit['dead']:g}), {now[worst]:.0f} of them in {worst}."
-        )
+        message = f"Dead attention heads at step {step}: {total:.0f}, most in {worst} ({now[worst]:.0f})."
         return Finding("dead", message, measured, step)
-    return Finding("pass", f"{total:.0f} heads are dead at step {step}, none since the start.", measured, step)
+    return Finding("pass", f"Dead attention heads at step {step}: {total:.0f}.", measured, step)
 
 
 def _stuck(run: Signals, block: str, limit: Limits) -> list[Points]:
@@ -53,36 +51,38 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
     least = run.maybe(f"lowest_head_entropy/{block}")
     lowest = float(np.max(least.values)) if least is not None else float("inf")
     heads = ", ".join(head.name.rpartition("/")[2] for head in stuck)
+    which = f"head {heads} attends" if len(stuck) == 1 else f"heads {heads} attend"
     measured = {"stuck": float(len(stuck))} | ({} if least is None else {"entropy": lowest})
     facts = (
-        f"{block}: head {heads} looks at one key alone (entropy below log 2 for over {limit['share']:.0%} of the "
-        f"queries) in all {len(dead)} samples, from step {dead.step_at(0)} to {dead.step_at(len(dead) - 1)}"
+        f"In {block}, {which} to a single key for over {percent(limit['share'])} of the queries, from step "
+        f"{dead.step_at(0)} to step {dead.step_at(len(dead) - 1)}"
     )
     if total is None or len(stuck) >= total:
-        return Finding("stuck-block", f"{facts}; so do all its heads: by construction?", measured, dead.step_at(0))
+        return Finding("stuck-block", f"{facts}. These are all its heads.", measured, dead.step_at(0))
     if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0], known_facts(run, limit)):
-        alone = (
-            "what queries and keys make alone was not recorded"
-            if least is None
-            else f"by queries and keys alone its entropy comes to {shown(lowest)} (limit {limit['entropy']:g})"
-        )
-        why = f"{alone}, or it is not known to start untrained"
-        return Finding("narrow", f"{facts}; {why}.", measured, dead.step_at(0))
-    return Finding(
-        "stuck",
-        f"{facts}; by queries and keys alone the lowest entropy of a head is {shown(lowest)} at most (limit "
-        f"{limit['entropy']:g}).",
-        measured,
-        dead.step_at(0),
-    )
+        return Finding("narrow", f"{facts}. {_not_certain(least, lowest, limit)}", measured, dead.step_at(0))
+    message = f"{facts}. {_BY_SCORES} is at most {shown(lowest)} nats (limit {limit['entropy']:g})."
+    return Finding("stuck", message, measured, dead.step_at(0))
+
+
+_BY_SCORES = "Without additive masks, the lowest head entropy"  # by queries and keys alone
+
+
+def _not_certain(least: Points | None, lowest: float, limit: Limits) -> str:
+    """Why a narrow head is not proved to be saturated."""
+    if least is None:
+        return "The entropy without additive masks was not recorded."
+    if lowest > limit["entropy"]:
+        return f"{_BY_SCORES} reaches {shown(lowest)} nats (limit {limit['entropy']:g})."
+    return "It may have started from learned weights, or be partly frozen."
 
 
 QUESTION = Question(
     code="S6.2",
-    name="stuck heads",
+    name="no stuck attention heads",
     asks="Is any attention head dead from step 0 to the end?",
-    why="A head that looks at one key for every query from the first step on has no gradient to learn anything else: "
-    "its softmax is saturated. The head is wasted, and the loss hardly shows it.",
+    why="A head that attends to one key for every query from the first step on has a saturated softmax and no "
+    "gradient to learn anything else. The head is wasted, and the loss hardly shows it.",
     needs=("dead_heads/*", "low_entropy_share/*", "lowest_head_entropy/*"),
     panel=6,
     thresholds=(
@@ -90,25 +90,25 @@ QUESTION = Question(
             name="share",
             value=0.99,
             unit="of the queries",
-            meaning="queries with entropy below log 2 that make a head dead",
+            meaning="a head with more queries of entropy below log 2 is dead",
             seed="over 99% of queries",
-            decision="as specified; heads of healthy runs come to 0.4",
+            decision="a rule of thumb; heads of healthy runs reach 0.4",
         ),
         Threshold(
             name="entropy",
             value=0.05,
             unit="nats",
-            meaning="mean entropy of a head that is stuck, in every sample",
+            meaning="a stuck head has a lower mean entropy in every sample",
             seed="concentrated on one key",
-            decision="a head that is narrow by design (a steep distance penalty) keeps 0.1 and more, a saturated "
-            "one 0.006",
+            decision="a head that is narrow by design (a steep distance penalty) keeps 0.1 and more, a saturated head "
+            "0.006",
             of="-entropy",
         ),
         Threshold(
             name="dead",
             value=0.5,
             unit="heads",
-            meaning="dead heads at the end that are worth a note",
+            meaning="more dead heads at the end are noted",
             seed="usually 0",
             decision="healthy runs have none",
         ),
@@ -124,27 +124,26 @@ QUESTION = Question(
             name="steps",
             value=100,
             unit="steps",
-            meaning="how long it must be so",
+            meaning="how long the head must be dead",
             seed="from step 0",
             decision="any warmup is over",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no head is dead"),
-        Outcome(name="dead", answer=NOTE, meaning="heads are dead at the end, but were alive at the start"),
-        Outcome(name="narrow", answer=NOTE, meaning="a head has been narrow from the start, perhaps by design"),
+        Outcome(name="pass", answer=PASS, meaning="no attention head is dead"),
+        Outcome(name="dead", answer=NOTE, meaning="attention heads died during training"),
+        Outcome(name="narrow", answer=NOTE, meaning="an attention head is narrow from the start, perhaps by design"),
         Outcome(
             name="stuck-block",
             answer=NOTE,
-            meaning="all heads of a block are dead from the start: by construction, or by its weights",
+            meaning="all heads of a block attend to a single key from the start",
         ),
         Outcome(
             name="stuck",
             answer=FAULT,
-            meaning="a head of an untrained model is saturated from the first step and never opens",
-            fix="Look at what scales this head's scores (a temperature, 1 / sqrt(d), its slice of the "
-            "projection): at the "
-            "start they should be of the order of 1.",
+            meaning="an attention head is saturated from the start and never opens",
+            fix="Check what scales the scores of this head (a temperature, 1 / sqrt(d), its slice of the projection): "
+            "at the start they should be of the order of 1.",
             may_pass=True,
         ),
     ),

@@ -1,4 +1,4 @@
-"""S6.3: are bounded units at the end of their range?"""
+"""S6.3: are bounded units saturated?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     name, points = max(layers.items(), key=lambda layer: float(layer[1].values[-1]))
     last = float(points.values[-1])
     measured = {"saturated": last, "first": float(points.values[0])}
-    words = f"{percent(last)} of the values of {name} are within 1% of the ends of their range"
+    words = f"In {name}, {percent(last)} of the values are within 1% of the ends of their range"
     first = in_a_row(points.values > limit["share"], limit["samples"])
     if first is not None and last > limit["share"]:
         return Finding("no-slope", f"{words} (limit {percent(limit['share'])}).", measured, points.step_at(first))
@@ -33,29 +33,30 @@ QUESTION = Question(
             name="share",
             value=0.9,
             unit="of a layer's values",
-            meaning="how many may be at an end",
+            meaning="how many may be at an end of the range",
             seed="",
-            decision="gates and attention are often half open; almost all at an end pass no gradient",
+            decision="gates and attention are often half open; if almost all values are at an end, no gradient passes",
             of="saturated",
         ),
         Threshold(
             name="samples",
             value=3,
-            unit="sampled steps in a row",
+            unit="consecutive sampled steps",
             meaning="how many must show it",
             seed="",
-            decision="three are no accident",
+            decision="three in a row are not an accident",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="bounded units have a slope"),
+        Outcome(name="pass", answer=PASS, meaning="bounded units are not saturated"),
         Outcome(
             name="no-slope",
             answer=SUSPECT,
-            meaning="almost all values of a layer are at the ends of their range: it passes no gradient",
-            fix="Start with smaller weights, normalise the inputs, or use ReLU or GELU with a norm before it.",
-            experiment="Divide the layer's incoming weights by ten at the start and train 100 steps: if the loss falls "
-            "faster, saturation was the cause.",
+            meaning="a layer is saturated and passes no gradient",
+            fix="Initialise with smaller weights, normalise the inputs, or use ReLU or GELU with a normalisation "
+            "layer before it.",
+            experiment="Divide the layer's incoming weights by ten at the start and train 100 steps. If the loss "
+            "falls faster, saturation was the cause.",
             explains=("A4.8", "S4", "V1"),
             may_pass=True,
         ),

@@ -1,4 +1,4 @@
-"""S7.1: is the regular class ahead of the irregular one?"""
+"""S7.1: is the regular class learned before the irregular class?"""
 
 from __future__ import annotations
 
@@ -6,66 +6,67 @@ from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Quest
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.verb_classes import race
+from steadyrun.text import percent
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     curves = race(run, limit["points"])
     if curves.steps[-1] < limit["steps"]:
-        why = f"asked from step {limit['steps']:g} on, when the gap is stable; the last one is {curves.steps[-1]:.0f}"
+        why = f"the gap is judged from step {limit['steps']:g} on; the last recorded step is {curves.steps[-1]:.0f}"
         if run.running:
             raise MissingSignal("class_loss/*", why, "let it run on")
         raise NotApplicable(why)
     measured = {"leads": curves.leads, "lag": float(curves.lag.mean())}
     step = int(curves.steps[-1])
     if limit["behind"] <= curves.leads <= limit["ahead"]:
-        message = f"{curves.words} ({limit['behind']:.0%} to {limit['ahead']:.0%}: neither leads)."
+        message = f"{curves.words} (from {percent(limit['behind'])} to {percent(limit['ahead'])} neither leads)."
         return Finding("tangled", message, measured, step)
     if curves.leads < limit["behind"]:
-        return Finding("pass", f"{curves.words}: not tangled; S7.2 asks about the order.", measured, step)
-    return Finding("pass", f"{curves.words} (limit {limit['ahead']:.0%}).", measured, step)
+        return Finding("pass", f"{curves.words}.", measured, step)
+    return Finding("pass", f"{curves.words} (limit {percent(limit['ahead'])}).", measured, step)
 
 
 QUESTION = Question(
     code="S7.1",
-    name="tangled classes",
-    asks="Does the loss of the regular class lead, or are the two curves tangled?",
-    why="A rule that many forms share is learned once and pays for all of them, so that the regular class falls first. "
-    "Where neither leads, the model treats every form by itself: it memorises.",
+    name="the regular class leads",
+    asks="Does the loss of the regular class lead, or do the two curves cross again and again?",
+    why="A rule that many forms follow is learned once and helps all of them, so the regular class falls first. If "
+    "neither class leads, the model memorises each form separately.",
     needs=("class_loss/*",),
     panel=7,
     thresholds=(
         Threshold(
             name="ahead",
             value=0.6,
-            unit="of the run",
+            unit="fraction of the run",
             meaning="how long the regular class must be ahead",
             seed="loss_regular drops faster",
-            decision="0.98 and more in ten healthy runs of 2000 steps, 0.92 in one of 10,000",
+            decision="0.98 and more in ten healthy runs of 2,000 steps, 0.92 in one of 10,000",
             of="-leads",
         ),
         Threshold(
             name="behind",
             value=0.4,
-            unit="of the run",
-            meaning="below this it is behind, which is no tangle",
+            unit="fraction of the run",
+            meaning="a regular class ahead for less is behind, which S7.2 covers",
             seed="",
-            decision="the same, the other way round",
+            decision="the same limit for the other class",
         ),
         Threshold(
             name="steps",
             value=1500,
             unit="steps",
-            meaning="when the curves are judged",
+            meaning="from when on the curves are judged",
             seed="the gap stabilises around step 1500",
-            decision="as specified: at 600 steps a third of healthy runs is still tangled",
+            decision="at 600 steps neither class leads yet in a third of healthy runs",
         ),
         Threshold(
             name="points",
             value=5,
             unit="losses",
-            meaning="fewer of both classes show no course",
+            meaning="with fewer losses of both classes the question is not answered",
             seed="",
-            decision="the first quarter is left out before",
+            decision="the first quarter is left out",
         ),
     ),
     outcomes=(

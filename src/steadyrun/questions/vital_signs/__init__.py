@@ -1,1 +1,1 @@
-"""The questions V…: signs of life. All green is what "healthy" rests on; their order is in `trees/vital_signs.py`."""
+"""The questions V…: vital signs. "healthy" needs all of them green; their order is in `trees/vital_signs.py`."""

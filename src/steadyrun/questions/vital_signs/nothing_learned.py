@@ -1,4 +1,4 @@
-"""Success that shows that nothing was learned: one value in every row, what chance gives, next to nothing."""
+"""A logged success that shows that nothing was learned: constant, at chance, or near zero."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import math
 import numpy as np
 
 from steadyrun.questions.form import SUSPECT, Finding, Limits, Outcome, Threshold
+from steadyrun.questions.vital_signs.improvement import course
 from steadyrun.signals.curves import Floats, chance_of_rise
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import better, is_held_out, is_reward, words_of
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 _DETECTED = frozenset({"map", "map50", "map95", "ap", "ap50", "iou", "miou", "dice"})  # measured in evaluations
 _PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
 
 
 def nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
-    """A success that is the same in nearly every row, to the end; or one that stays at what chance gives."""
+    """A success that has the same value in nearly every row to the end, or that stays at chance level."""
     values = run.points(name).values
     if len(values) >= limit["rows"] and (same := _one_value(run, name, values, limit)) is not None:
         return same
@@ -27,47 +28,47 @@ def nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     ends = [abs(part / unit - _CHANCE) for part in (level.start, level.end)]
     best = abs(level.best / unit - _CHANCE) - limit["lucky"] * level.error / unit
     if len(values) >= limit["rows"] and max(*ends, best) < limit["near"] and _of_two(run, name, limit):
-        words = (
-            f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+        words = course(name, level.start, level.best, level.end)
+        return Finding(
+            "at-chance", f"{words}; random guessing gives {shown(unit * _CHANCE)}.", {"best": level.best / unit}
         )
-        return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
     return None
 
 
 def _one_value(run: Signals, name: str, values: Floats, limit: Limits) -> Finding | None:
-    """A reward that is its lowest value in most rows, or a held-out accuracy that has one value below its top."""
+    """A reward at its lowest value in most rows, or a held-out accuracy with a single value below the maximum."""
     last = values[-max(limit.count("parts"), len(values) // limit.count("last")) :]
     each, counts = np.unique(values, return_counts=True)
     usual = float(each[0] if is_reward(name) else each[np.argmax(counts)])
     share, late = float(np.mean(values == usual)), float(np.mean(last == usual))
-    words = f"{name} is exactly {shown(usual)} in {share:.0%} of {len(values)} rows"
+    words = f"{name} is exactly {shown(usual)} in {percent(share)} of {len(values)} rows"
     if is_reward(name):
         rises = chance_of_rise(values) < limit["unsure"]
-        often = share == 1 if usual > 0 else min(share, late) > limit["same"]  # above zero it may be at its top
+        often = share == 1 if usual > 0 else min(share, late) > limit["same"]  # above zero it may be the maximum
         if rises or not often or _other_reward(run, name, limit):
             return None
-        words = f"{words} (limit {limit['same']:.0%}): there is nothing to learn from."
+        words = f"{words} (limit {percent(limit['same'])})."
         return Finding("no-signal", words, {"same": share})
     of_classes = is_held_out(name) and words_of(name) & (_ACCURACIES | _AREAS)
     if not of_classes or usual in (0, 1, _PERCENT) or min(share, late) <= limit["constant"]:
         return None
     if _beyond_one_answer(run, usual / (_PERCENT if usual > 1 else 1), limit):
         return None
-    words = f"{words} (limit {limit['constant']:.0%}): the model may give one answer to every input."
+    words = f"{words} (limit {percent(limit['constant'])})."
     return Finding("constant", words, {"constant": share})
 
 
 def _other_reward(run: Signals, name: str, limit: Limits) -> bool:
-    """Whether another reward is logged that differs from row to row: then there is something to learn from."""
+    """Whether another logged reward differs from row to row: the policy can learn from that one."""
     others = [run.maybe(other) for other in run.own if other != name and is_reward(other)]
     long = [points.values for points in others if points is not None and len(points) >= limit["rows"]]
     return any(len(np.unique(values)) > len(values) / 2 for values in long)
 
 
 def _beyond_one_answer(run: Signals, accuracy: float, limit: Limits) -> bool:
-    """Whether validation is better than one answer can be: right for that fraction, it costs -ln of it or more.
+    """Whether the validation loss is lower than a constant answer can reach.
 
-    Such an accuracy does not measure what is learned.
+    A constant answer that is right for a fraction p costs at least -ln p. Such an accuracy does not measure learning.
     """
     val = run.maybe("val_loss")
     last = val.values[-max(1, len(val) // limit.count("last")) :] if val is not None else None
@@ -75,7 +76,7 @@ def _beyond_one_answer(run: Signals, accuracy: float, limit: Limits) -> bool:
 
 
 def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:
-    """A held-out accuracy or overlap that is next to zero in every evaluation, and does not rise."""
+    """A held-out accuracy or overlap that is near zero in every evaluation and does not rise."""
     values = run.points(name).values
     if is_reward(name) or better(name) < 0 or one.outcome == "rose":
         return None
@@ -83,14 +84,13 @@ def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding
         return None
     if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
         return None
-    words = (
-        f"{name} is {shown(float(np.max(values)))} at its best in {len(values)} evaluations (limit {limit['none']:g})"
-    )
-    return Finding("none", f"{words}: the model gets nothing right on held-out data.", {"best": float(np.max(values))})
+    best = float(np.max(values))
+    words = f"{name} is at most {shown(best)} in {len(values)} evaluations (limit {limit['none']:g})."
+    return Finding("none", words, {"best": best})
 
 
 def _of_two(run: Signals, name: str, limit: Limits) -> bool:
-    """Whether chance gives one half: of every AUC, and of an accuracy beside a loss at ln 2."""
+    """Whether random guessing gives 0.5: for every AUC, and for an accuracy if a loss stays at ln 2."""
     losses = [points for series in ("loss", "val_loss") if (points := run.maybe(series)) is not None]
     at_ln2 = any(abs(float(np.median(points.values)) / math.log(2) - 1) < limit["ln2"] for points in losses)
     return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
@@ -101,50 +101,50 @@ NOTHING_LEARNED_LIMITS = (
         name="rows",
         value=10,
         unit="values",
-        meaning="fewer that are all alike, or all at chance, may be a slow start",
+        meaning="fewer equal values, or values at chance level, may be a slow start",
         seed="",
-        decision="as the samples above",
+        decision="as for the sampled steps of V1.8",
     ),
     Threshold(
         name="same",
         value=0.75,
         unit="fraction of the rows",
-        meaning="how many rewards may be exactly the lowest one, of all and of the last ones",
+        meaning="how many rewards may equal the lowest one, of all rows and of the last rows",
         seed="",
-        decision="a sparse reward that is learned comes more often at the end; one that rises is not judged so",
+        decision="a sparse reward becomes more frequent as the policy learns; a reward that rises is exempt",
         of="same",
     ),
     Threshold(
         name="constant",
         value=0.9,
         unit="fraction of the rows",
-        meaning="how many held-out successes may have exactly one value below the top",
+        meaning="how many held-out values may be equal, if they are below the maximum",
         seed="",
-        decision="weights that change move a few answers of a validation set; a model that always gives the same "
-        "answer keeps the fraction of one class to the last digit",
+        decision="changing weights change a few predictions on a validation set; a model with a constant answer keeps "
+        "the frequency of one class to the last digit",
         of="constant",
     ),
     Threshold(
         name="near",
         value=0.05,
         unit="of 1",
-        meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
+        meaning="how far from 0.5 an accuracy or AUC may be at its start, its best and its end",
         seed="",
-        decision="a run that learns anything leaves it; many classes begin far below",
+        decision="a run that learns leaves this range; with many classes accuracy starts far below",
     ),
     Threshold(
         name="none",
         value=0.01,
         unit="of 1",
-        meaning="an accuracy or overlap that stays below this in every evaluation, and does not rise, is nothing",
+        meaning="an accuracy or overlap that never exceeds this and does not rise counts as zero",
         seed="",
-        decision="a model that predicts one class of a hundred gets as much",
+        decision="a model that always predicts one class of a hundred gets as much",
     ),
     Threshold(
         name="lucky",
         value=2,
         unit="standard errors",
-        meaning="how far the best stretch lies above the level by chance",
+        meaning="how far above the level the best stretch may be by chance",
         seed="",
         decision="the best of ten to twenty stretches, as in V1.1",
     ),
@@ -152,9 +152,9 @@ NOTHING_LEARNED_LIMITS = (
         name="ln2",
         value=0.1,
         unit="fraction",
-        meaning="how near to ln 2 the median loss beside such an accuracy is",
+        meaning="how near to ln 2 the median loss must be for 0.5 to be chance level",
         seed="",
-        decision="an accuracy of 0.5 is good among a hundred classes, whose loss is higher",
+        decision="an accuracy of 0.5 is good with a hundred classes, whose loss is higher",
     ),
 )
 
@@ -162,44 +162,43 @@ NOTHING_LEARNED_OUTCOMES = (
     Outcome(
         name="no-signal",
         answer=SUSPECT,
-        meaning="nearly every reward is the same: nothing can be learned from it",
-        fix="Print a few answers with their rewards: check how the answer is parsed, whether the length limit cuts "
-        "it, and whether the task is solvable at all by the first policy.",
-        experiment="Give the reward function a right answer by hand. If its reward is the same, the function or "
-        "the parser is wrong; if it is higher, the task is too hard: start with easier examples, or reward parts.",
+        meaning="nearly every reward is the same, so nothing can be learned from it",
+        fix="Print a few answers with their rewards. Check how the answer is parsed, whether the length limit cuts it "
+        "off, and whether the first policy can solve the task at all.",
+        experiment="Pass a correct answer to the reward function by hand. If its reward is the same, the function or "
+        "the parser is wrong; if it is higher, the task is too hard: start with easier examples, or reward partial "
+        "answers.",
         may_pass=True,
     ),
     Outcome(
         name="constant",
         answer=SUSPECT,
-        meaning="held-out success has one value in nearly every evaluation: the model gives one answer to all "
-        "inputs, or the same weights are evaluated again and again",
-        fix="Count the predicted classes on held-out data, and compare the evaluated weights with the trained "
-        "ones; check class weights, the threshold and the learning rate.",
-        experiment="Predict 100 held-out examples and count the answers. If all are alike, overfit one batch "
-        "(steadyrun preflight --deep) to find out whether the model can learn; if they differ, the evaluation "
-        "uses old weights.",
+        meaning="the model gives one answer to every input, or old weights are evaluated",
+        fix="Count the predicted classes on held-out data, and compare the evaluated weights with the trained weights. "
+        "Check class weights, the decision threshold and the learning rate.",
+        experiment="Predict 100 held-out examples and count the answers. If all are equal, overfit one batch "
+        "(steadyrun preflight --deep) to find out whether the model can learn; if they differ, the evaluation uses "
+        "old weights.",
         may_pass=True,
     ),
     Outcome(
         name="at-chance",
         answer=SUSPECT,
-        meaning="success stays at what chance gives: the model has learned nothing about the inputs",
-        fix="Check that labels belong to their inputs and that gradients reach the first layer; then try ten times "
-        "the learning rate, and a tenth.",
-        experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
-        "fault; if not, the model or the loss.",
+        meaning="success stays at chance level: the model ignores its inputs",
+        fix="Check that labels belong to their inputs and that gradients reach the first layer. Then try ten times the "
+        "learning rate, and a tenth of it.",
+        experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the learning rate "
+        "are wrong; if not, the model or the loss is.",
         may_pass=True,
     ),
     Outcome(
         name="none",
         answer=SUSPECT,
-        meaning="the model gets next to nothing right on held-out data, from the first evaluation to the last",
-        fix="Evaluate a few training examples with the same code, and look at predictions beside their labels: "
-        "check the numbering of classes, the threshold, the scale of labels and whether the trained weights are "
-        "the ones evaluated.",
-        experiment="Run the evaluation on training examples. If success is next to zero there, the evaluation is "
-        "broken; if not, held-out data is prepared differently.",
+        meaning="the model gets almost nothing right on held-out data",
+        fix="Evaluate a few training examples with the same code and compare predictions with labels. Check the class "
+        "indices, the decision threshold, the scale of the labels, and that the trained weights are evaluated.",
+        experiment="Run the evaluation on training examples. If success is near zero there, the evaluation is broken; "
+        "if not, held-out data is prepared differently.",
         may_pass=True,
     ),
 )

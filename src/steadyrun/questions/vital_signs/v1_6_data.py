@@ -1,4 +1,4 @@
-"""V1.6: does the data move on?"""
+"""V1.6: does new data arrive?"""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def find(run: Signals, limit: Limits) -> Finding:
         return same
     hashes = run.points("batch_hash").values
     if len(hashes) < limit["fewest"]:
-        raise MissingSignal("batch_hash", f"only {len(hashes)} batches are recorded, {limit['fewest']:g} are needed")
+        raise MissingSignal("batch_hash", f"recorded batches: {len(hashes)}, needed: {limit['fewest']:g}")
     different = len(np.unique(hashes))
     again = hashes[1:] == hashes[:-1]
     longest = _longest(again) + 1
     expected = [number(loader.get("batches")) or 0.0 for loader in run.listed("loaders")]
     measured = {"batches": float(different), "in_a_row": float(longest), "again": float(np.mean(again))}
-    words = f"{different} different batches in {len(hashes)} steps"
+    words = f"{len(hashes):,} steps used {different:,} different {'batch' if different == 1 else 'batches'}"
     if expected and max(expected) > limit["missed"] * different and len(hashes) > limit["missed"] * different:
-        return Finding("few-of-many", f"{words}, though the loader has {max(expected):.0f}.", measured)
+        return Finding("few-of-many", f"{words}, but the loader has {max(expected):,.0f}.", measured)
     if different > 1 and longest >= limit["in_a_row"] and different > limit["few"]:
-        message = f"{words}; one batch came {longest} times in a row (limit {limit['in_a_row']:g})."
+        message = f"One batch came {longest} times in a row (limit {limit['in_a_row']:g}). {words}."
         return Finding("stuck", message, measured, int(np.argmax(again)))
     if (learned := _by_heart(run, limit, max(expected, default=0.0))) is not None:
         return Finding("by-heart", learned, measured)
     if different <= limit["few"] and len(hashes) > limit["rounds"] * different and not expected:
-        return Finding("few", f"{words}: everything is trained on again and again.", measured)
+        return Finding("few", f"{words}.", measured)
     return Finding("moves-on", f"{words}.", measured)
 
 
 def _same_inputs(run: Signals, limit: Limits) -> Finding | None:
-    """Batches that nobody handed over: the model is given the very same numbers in every sampled step."""
+    """If no batches were recorded: a model that gets exactly the same inputs in nearly every sampled step."""
     mean, std, val = run.maybe("inputs/mean"), run.maybe("inputs/std"), run.maybe("val_loss")
     if mean is None or std is None or val is None or len(mean) < limit["samples"] or float(std.values[0]) <= 0:
         return None
@@ -53,8 +53,8 @@ def _same_inputs(run: Signals, limit: Limits) -> Finding | None:
     end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
     if np.mean(same) < limit["most"] or known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
         return None
-    words = f"the model is given the same inputs in {int(np.sum(same))} of {len(mean)} sampled steps"
-    message = f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+    words = f"The model got the same inputs in {int(np.sum(same))} of {len(mean)} sampled steps"
+    message = f"{words}. Training loss ends at {shown(loss.end)}, validation loss at {shown(end)}."
     return Finding("by-heart", message, {"batches": 1.0})
 
 
@@ -69,7 +69,7 @@ def _longest(flags: np.ndarray) -> int:
 
 
 def _by_heart(run: Signals, limit: Limits, loaded: float) -> str | None:
-    """Words for training examples that are few beside what there is, and are all that is learned; else None."""
+    """A message if only a small part of the data is trained on, and memorised; else None."""
     examples, val = run.maybe("examples"), run.maybe("val_loss")
     if examples is None or val is None or not run.has("example_hash/train"):
         return None
@@ -85,14 +85,14 @@ def _by_heart(run: Signals, limit: Limits, loaded: float) -> str | None:
     if known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
         return None
     where = "validation" if held_out >= beside else "the loader"
-    words = f"{there_are} different examples were trained on, {rounds:.0f} times each, while {where} has {beside:.0f}"
-    return f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+    words = f"Only {there_are:,} examples were trained on, {rounds:.0f} times each, but {where} has {beside:,.0f}"
+    return f"{words}. Training loss ends at {shown(loss.end)}, validation loss at {shown(end)}."
 
 
 def _lost(loss: Levels, end: float, start: str) -> float:
-    """How much of the fall of the training loss validation lacks; in logarithms if random weights learn by heart.
+    """The fraction of the training loss's fall that validation lacks; on a log scale if training started at random.
 
-    A loss that goes to nothing leaves validation at any level behind. A learned model may do that with a few examples.
+    A training loss near zero is far below validation at any level. Fine-tuning on a few examples may end like that.
     """
     lost = (end - loss.end) / (loss.start - loss.end) if loss.start > loss.end else 0.0
     if start == LEARNED or min(loss.end, end) <= 0 or loss.start <= loss.end:
@@ -100,13 +100,13 @@ def _lost(loss: Levels, end: float, start: str) -> float:
     return max(lost, math.log(end / loss.end) / math.log(loss.start / loss.end))
 
 
-_EXPERIMENT = "Print the indices of the examples in ten batches in a row: they must differ."
+_EXPERIMENT = "Print the example indices of ten consecutive batches: they must differ."
 
 QUESTION = Question(
     code="V1.6",
-    name="the data moves on",
+    name="new data arrives",
     asks="Do new batches arrive, with no repetition beyond epochs?",
-    why="A loop that is given the same few batches learns them by heart, and its loss looks excellent.",
+    why="A loop that gets the same few batches memorises them, and its loss looks excellent.",
     needs=("batch_hash",),
     panel=1,
     thresholds=(
@@ -115,7 +115,7 @@ QUESTION = Question(
             name="fewest",
             value=20,
             unit="steps",
-            meaning="fewer batches show no repetition",
+            meaning="with fewer batches the question is not answered",
             seed="",
             decision="a small data set repeats by then",
         ),
@@ -123,25 +123,25 @@ QUESTION = Question(
             name="samples",
             value=8,
             unit="sampled steps",
-            meaning="in which the model must be given the same inputs, if the batches are not recorded",
+            meaning="how many sampled steps are needed to compare inputs, if batches are not recorded",
             seed="",
-            decision="the first hundred steps",
+            decision="the first hundred steps have this many",
         ),
         Threshold(
             name="exact",
             value=1e-5,
             unit="standard deviations",
-            meaning="how far the mean and the standard deviation of the same inputs may be apart",
+            meaning="how far the mean and the standard deviation of equal inputs may differ",
             seed="",
-            decision="rounding; two batches are apart by a hundredth or more",
+            decision="rounding; two different batches differ by a hundredth or more",
         ),
         Threshold(
             name="most",
             value=0.6,
-            unit="of the sampled steps",
-            meaning="in so many the inputs must be the same",
+            unit="fraction of the sampled steps",
+            meaning="in how many of them the inputs must be the same",
             seed="",
-            decision="a validation that needs gradients comes first in some",
+            decision="in some steps a validation pass with gradients comes first",
         ),
         Threshold(
             name="in_a_row",
@@ -149,47 +149,47 @@ QUESTION = Question(
             unit="times",
             meaning="how often one batch may come in a row",
             seed="",
-            decision="an epoch may end with the batch that the next begins with, twice and not three times",
+            decision="the last batch of an epoch may be the first of the next: twice in a row, not three times",
             of="in_a_row",
         ),
         Threshold(
             name="few",
             value=4,
             unit="batches",
-            meaning="a data set of so few batches is small, and repeats at once",
+            meaning="a data set with at most this many batches repeats at once",
             seed="",
             decision="full-batch training has one",
         ),
         Threshold(
             name="rounds",
             value=20,
-            unit="times through the data",
+            unit="passes over the data",
             meaning="fewer are ordinary epochs",
             seed="",
-            decision="a short trial on a few batches goes through them less often",
+            decision="a short trial on a few batches repeats them less often",
         ),
         Threshold(
             name="larger",
             value=4,
             unit="times the training examples",
-            meaning="what validation or the loader has, if training sees too little of its data",
+            meaning="validation or the loader has at least this many examples if training sees too little of the data",
             seed="",
-            decision="data sets are split in favour of training; a task of which 30% is trained on has 2.3 times",
+            decision="most splits favour training; a task that trains on 30% of the data has 2.3 times",
         ),
         Threshold(
             name="lost",
             value=0.5,
-            unit="of the fall of the training loss",
-            meaning="validation that lacks more shows that training is learned by heart; in logarithms if random "
-            "weights are trained: validation ends above the geometric mean of start and end",
+            unit="of the fall of the training loss, on a log scale if training started at random",
+            meaning="if validation lacks more of this fall, the training data is memorised",
             seed="",
-            decision="small data that is enough is followed by validation",
+            decision="with enough data, validation follows; on a log scale the limit is the geometric mean of start "
+            "and end",
         ),
         Threshold(
             name="last",
             value=5,
-            unit="th part of the validations",
-            meaning="whose median is the end",
+            unit="equal parts of the validations",
+            meaning="the median of the last part is the end",
             seed="",
             decision="as in V1.3",
         ),
@@ -197,9 +197,9 @@ QUESTION = Question(
             name="missed",
             value=3,
             unit="times",
-            meaning="how many more batches a loader may have than were seen",
+            meaning="how many times more batches a loader may have than were used",
             seed="",
-            decision="a resumed or short run sees a part of its data, once",
+            decision="a resumed or short run uses part of its data, once",
         ),
     ),
     outcomes=(
@@ -207,12 +207,12 @@ QUESTION = Question(
         Outcome(
             name="few",
             answer=NOTE,
-            meaning="all steps use the same few batches: right for full-batch training, else a mistake",
+            meaning="all steps use the same few batches",
         ),
         Outcome(
             name="few-of-many",
             answer=SUSPECT,
-            meaning="the loop uses a few of the loader's batches again and again",
+            meaning="the loop reuses a few of the loader's batches",
             fix="Take the batch from the loader inside the loop, not before it.",
             experiment=_EXPERIMENT,
             may_pass=True,
@@ -220,19 +220,19 @@ QUESTION = Question(
         Outcome(
             name="by-heart",
             answer=SUSPECT,
-            meaning="a few examples are learned by heart while there are many more",
-            fix="Look for a limit left over from debugging, a batch taken before the loop, or a sampler over a part of "
+            meaning="the model memorises a small part of the data",
+            fix="Look for a limit left over from debugging, a batch taken before the loop, or a sampler over part of "
             "the data.",
-            experiment="Print the length of the training set and the indices of ten batches: both must be as large as "
-            "the data. Train for as many steps on all of it: validation must follow.",
+            experiment="Print the length of the training set and the indices of ten batches: both must cover the "
+            "data. Train for as many steps on all of it: validation must follow.",
             may_pass=True,
             explains=("C4.2", "S1.3", "V1.3", "V1.4"),
         ),
         Outcome(
             name="stuck",
             answer=SUSPECT,
-            meaning="one batch was trained on several times in a row",
-            fix="Check the loader's prefetching and the iterator that the loop calls.",
+            meaning="one batch is trained on several times in a row",
+            fix="Check the loader's prefetching, and that the loop calls next() once per step.",
             experiment=_EXPERIMENT,
         ),
     ),

@@ -21,19 +21,19 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 QUESTION = Question(
     code="V1.7",
-    name="the schedule is as declared",
+    name="schedule as declared",
     asks="Does the learning rate follow the declared schedule?",
-    why="A rate that is not the declared one makes every other number of the configuration meaningless.",
+    why="If the learning rate differs from the declared one, no other result can be attributed to the configuration.",
     needs=("lr/*",),
     panel=2,
     thresholds=(),
     outcomes=(
-        Outcome(name="as-declared", answer=PASS, meaning="the learning rate is as declared"),
+        Outcome(name="as-declared", answer=PASS, meaning="the learning rate follows the declared schedule"),
         Outcome(
             name="differs",
             answer=SUSPECT,
-            meaning="the learning rate is not as declared; C2.1 shows how",
-            experiment="steadyrun explain C2.1",
+            meaning="the learning rate does not follow the declared schedule",
+            experiment="Run `steadyrun explain C2.1`, which lists the ways a schedule goes wrong.",
             may_pass=True,
             symptom=True,
         ),

@@ -1,4 +1,4 @@
-"""V1.8: does what the user logs as success improve?"""
+"""V1.8: does the logged success improve?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.questions.vital_signs.improvement import STEADY, UNSURE
+from steadyrun.questions.vital_signs.improvement import STEADY, UNSURE, course, within_noise
 from steadyrun.questions.vital_signs.nothing_learned import (
     NOTHING_LEARNED_LIMITS,
     NOTHING_LEARNED_OUTCOMES,
@@ -36,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    if known_facts(run, limit).objective == POLICY:  # an accuracy beside rewards is a teacher's or an opponent's
+    if known_facts(run, limit).objective == POLICY:  # here an accuracy is a teacher's or an opponent's
         long = [name for name in long if is_reward(name)] or long
     found = {name: _judged(run, name, ways[name], limit) for name in long}
     found = {name: _drops(run, name, one, ways[name], limit) or one for name, one in found.items()}
@@ -54,7 +54,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _is_stalled(run: Signals, name: str, way: int, limit: Limits) -> bool:
-    """Whether a success that does not rise had the time for it, shows no hint of a rise, and is not at its top."""
+    """Whether a success had enough rows and steps to rise, shows no sign of it, and is not at its maximum."""
     level, values = levels(run, name, limit["losses"], rises=way > 0), way * run.points(name).values
     at_top = float(np.mean(values == np.max(values))) > limit["top"]
     long = level.points >= limit["many"] and level.steps >= limit["patience"] and not run.running
@@ -63,7 +63,7 @@ def _is_stalled(run: Signals, name: str, way: int, limit: Limits) -> bool:
 
 
 def _drops(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Finding | None:
-    """A long record whose last rows, a hundredth of it, are far below every stretch of that length before them."""
+    """A long record whose last hundredth is far below every earlier stretch of that length."""
     values = way * run.points(name).values
     size = max(limit.count("many"), len(values) // limit.count("tail"))
     if one.outcome not in ("rose", "flat") or len(values) < limit["patience"]:
@@ -75,12 +75,12 @@ def _drops(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Fi
     if below <= max(limit["errors"] * error, limit["deep"] * float(np.ptp(medians[:-1]))):
         return None
     lowest, last = shown(way * float(np.min(medians[:-1]))), shown(way * float(medians[-1]))
-    message = f"{name} is {last} in the last {size} rows, and {lowest} in the worst {size} before them."
+    message = f"{name} is {last} in the last {size} rows; the worst {size} rows before have {lowest}."
     return Finding("collapsed", message, dict(one.measured) | {"end": way * float(medians[-1])})
 
 
 def _at_the_top(name: str, one: Finding, found: Mapping[str, Finding], limit: Limits) -> Finding | None:
-    """An evaluated reward that begins where training arrives: evaluated after the rise, or without exploration."""
+    """An evaluated reward that starts at the level training reaches: evaluated late, or without exploration."""
     if one.outcome != "flat" or not (is_reward(name) and is_held_out(name)):
         return None
     for other, trained in found.items():
@@ -93,7 +93,7 @@ def _at_the_top(name: str, one: Finding, found: Mapping[str, Finding], limit: Li
 
 
 def _by_value_targets(run: Signals, limit: Limits) -> Finding:
-    """A policy's return as its value function is taught it: the first third of the samples beside the last."""
+    """A policy's return, read from the targets of its value function: the first third of samples against the last."""
     for name in run.matching("fit_target/*"):
         points = run.maybe(name)
         if points is None or len(points) < limit["samples"]:
@@ -102,13 +102,13 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
         first, last = points.values[:third], points.values[-third:]
         start, end = float(np.mean(first)), float(np.mean(last))
         surely = limit["value_errors"] * float(np.sqrt((np.var(first, ddof=1) + np.var(last, ddof=1)) / third))
-        words = f"the mean return that the value function learns goes from {shown(start)} to {shown(end)}"
+        words = course("The value function's mean target", start, end, end)
         measured = {"start": start, "end": end}
         if end - start > surely:
             return Finding("rose", f"{words}.", measured)
         if start - end > surely:
-            return Finding("fell", f"{words}: training makes it worse.", measured)
-    raise NotApplicable("no return was logged, and the targets of a value function do not show it", "episodic_return")
+            return Finding("fell", f"{words}.", measured)
+    raise NotApplicable("no return was logged, and the value function's targets show no trend", "episodic_return")
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
@@ -118,29 +118,31 @@ def _judged(run: Signals, name: str, way: int, limit: Limits) -> Finding:
     level = levels(run, name, limit["losses"], rises=way > 0)
     surely = limit["errors"] * level.error
     measured = {"start": level.start, "best": level.best, "end": level.end}
-    words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+    words = course(name, level.start, level.best, level.end)
     gained, lost = way * (level.best - level.start), way * (level.best - level.end)
     down = way * (level.start - level.end)
     falls = chance_of_rise(-way * level.stretches) < limit["steady"] and down > limit["worse"] * abs(level.start)
     if gained < surely and (down > surely or falls):
-        return Finding("fell", f"{words}: training makes it worse.", measured)
-    if not is_reward(name):  # what a model begins with is measured once; a first reward is one episode
+        return Finding("fell", f"{words}.", measured)
+    if not is_reward(name):  # a first accuracy covers a whole evaluation; a first reward is one episode
         gained = max(gained, way * (level.best - float(run.points(name).values[0])))
     if gained > surely and lost > surely and lost > limit["lost"] * gained:
-        message = f"{words}: {percent(lost / gained)} of the gain is lost again (limit {percent(limit['lost'])})."
-        return Finding("collapsed", message, measured, level.best_step)
+        message = f"{words}. It lost {percent(lost / gained)} of its gain (limit {percent(limit['lost'])})."
+        return Finding(
+            "collapsed", message if lost < gained else f"{words}. It lost its whole gain.", measured, level.best_step
+        )
     steady = chance_of_rise(way * level.stretches) < limit["steady"]
     if way * (level.end - level.start) > (0 if steady else surely):
         return Finding("rose", f"{words}.", measured)
-    return Finding("flat", f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
+    return Finding("flat", f"{words}{within_noise(surely)}.", measured)
 
 
 QUESTION = Question(
     code="V1.8",
-    name="the measured success rises",
-    asks="Does the return, reward, accuracy or score that is logged improve?",
-    why="Some losses say nothing about success: a policy's, or those of two opponents. What the user measures as "
-    "success must then rise.",
+    name="success improves",
+    asks="Does the logged return, reward, accuracy or score improve?",
+    why="Some losses do not show success, such as those of a policy or of two opponents. A logged measure of success "
+    "must then improve.",
     needs=("episodic_return",),
     panel=1,
     thresholds=(
@@ -157,7 +159,7 @@ QUESTION = Question(
             name="samples",
             value=10,
             unit="sampled steps",
-            meaning="how many means of a value function's targets show their trend",
+            meaning="how many means of a value function's targets are needed to show a trend",
             seed="",
             decision="half of what a logged curve needs: each is a mean over a batch",
         ),
@@ -165,9 +167,9 @@ QUESTION = Question(
             name="parts",
             value=3,
             unit="equal parts of the samples",
-            meaning="of how many the first and the last are compared",
+            meaning="the first and the last of these parts are compared",
             seed="",
-            decision="a third of ten samples has a spread that can be measured",
+            decision="a third of ten samples is enough to estimate a standard deviation",
         ),
         Threshold(
             name="value_errors",
@@ -181,14 +183,14 @@ QUESTION = Question(
             name="many",
             value=30,
             unit="rows",
-            meaning="with fewer, a success that does not rise may be hidden by its noise",
+            meaning="with fewer rows, noise may hide a rise",
             seed="",
-            decision="so many show a rise of one standard deviation from end to end",
+            decision="this many rows show a rise of one standard deviation from start to end",
         ),
         Threshold(
             name="patience",
             value=200,
-            unit="steps, or rows that are not counted in steps",
+            unit="steps, or rows if the record has no step numbers",
             meaning="how long a success may take to rise",
             seed="",
             decision="the second mark of C4.1",
@@ -197,33 +199,33 @@ QUESTION = Question(
             name="hidden",
             value=1,
             unit="standard deviation of a row",
-            meaning="a rise by this much must not hide in the noise of a success that is called stalled",
+            meaning="a success is called stalled only if its noise could not hide a rise of this size",
             seed="",
-            decision="what a policy learns is larger than what two of its episodes differ by",
+            decision="learning improves a policy by more than two of its episodes differ",
         ),
         Threshold(
             name="top",
             value=0.5,
             unit="fraction of the rows",
-            meaning="a success that has its highest value in more of them is at its top",
+            meaning="a success with its highest value in more of the rows is at its maximum",
             seed="",
-            decision="a bounded reward that is reached nearly always cannot rise",
+            decision="a bounded reward that is nearly always reached cannot rise",
         ),
         Threshold(
             name="tail",
             value=100,
-            unit="th part of the rows",
-            meaning="the end of the record in which a sudden collapse is looked for",
+            unit="equal parts of the rows",
+            meaning="the last of these parts is searched for a sudden collapse",
             seed="",
-            decision="a fifth of the stretches whose medians are compared otherwise",
+            decision="a fifth of the length of the stretches that are otherwise compared",
         ),
         Threshold(
             name="deep",
             value=0.5,
-            unit="of the range of the stretches before",
-            meaning="how far below the worst of them the last one must be",
+            unit="of the range of the earlier parts",
+            meaning="how far below the worst of them the last part must be",
             seed="",
-            decision="far outside of all that the run has shown; a dip like earlier ones comes back",
+            decision="far outside everything the run has shown; a dip like earlier ones recovers",
         ),
         *NOTHING_LEARNED_LIMITS,
         STEADY,
@@ -231,8 +233,8 @@ QUESTION = Question(
         Threshold(
             name="last",
             value=5,
-            unit="th part of the rows",
-            meaning="whose rewards are the last ones",
+            unit="equal parts of the rows",
+            meaning="the last of these parts holds the last rewards",
             seed="",
             decision="as in V1.3",
         ),
@@ -240,15 +242,15 @@ QUESTION = Question(
             name="reached",
             value=0.5,
             unit="fraction of what training gains",
-            meaning="an evaluated reward that stays above this is as high as training leads to",
+            meaning="an evaluated reward that stays above this is as high as training reaches",
             seed="",
-            decision="halfway: an evaluation that training does not reach stays at the level of the start",
+            decision="halfway: an evaluation that training does not improve stays at the level of the start",
         ),
         Threshold(
             name="worse",
             value=0.01,
             unit="of its start",
-            meaning="a steady fall of success that is smaller is a drift",
+            meaning="a smaller steady fall of success is a drift",
             seed="",
             decision="half of the change of a loss that counts in V1.1: a success that only falls never rose",
         ),
@@ -256,29 +258,29 @@ QUESTION = Question(
             name="lost",
             value=0.7,
             unit="fraction of the gain",
-            meaning="how much of the gain may be lost again",
+            meaning="how much of its gain a success may lose again",
             seed="",
             decision="returns of healthy policies fall back by half and recover",
         ),
     ),
     outcomes=(
-        Outcome(name="rose", answer=PASS, meaning="success is higher than at the start"),
-        Outcome(name="steady", answer=PASS, meaning="success stays where it was, and the loss can be judged instead"),
+        Outcome(name="rose", answer=PASS, meaning="the logged success has improved"),
+        Outcome(name="steady", answer=PASS, meaning="the logged success has not changed; the loss is judged instead"),
         Outcome(
             name="flat",
             answer=NOTE,
-            meaning="the logged success has not risen, and the loss says nothing about it",
-            fix="Train for longer, or compare with a run at another learning rate.",
+            meaning="the logged success has not improved, and the loss does not show it",
+            fix="Train longer, or compare with a run at another learning rate.",
         ),
         *NOTHING_LEARNED_OUTCOMES,
         Outcome(
             name="stalled",
             answer=SUSPECT,
-            meaning="the logged success has not risen in a long record: the policy or model does not learn",
-            fix="Check that the reward reaches the update with the right sign and scale; then try ten times the "
-            "learning rate, a tenth, and more exploration.",
+            meaning="the logged success does not improve over a long run",
+            fix="Check that the reward reaches the update with the right sign and scale. Then try ten times the "
+            "learning rate, a tenth of it, and more exploration.",
             experiment="Train on the easiest version of the task: one start state, one example, a reward for every "
-            "right step. If success rises, the task was too hard or the exploration too small; if not, the update is "
+            "right step. If success rises, the task was too hard or exploration too small; if not, the update is "
             "broken.",
             may_pass=True,
             symptom=True,
@@ -286,20 +288,20 @@ QUESTION = Question(
         Outcome(
             name="collapsed",
             answer=SUSPECT,
-            meaning="success rose and was lost again",
-            fix="Go back to the checkpoint of the best success, and lower the learning rate.",
-            experiment="Train on from the best checkpoint with a third of the learning rate: if success stays, updates "
-            "were too large.",
+            meaning="success improved and was lost again",
+            fix="Go back to the checkpoint with the best success, and lower the learning rate.",
+            experiment="Continue from the best checkpoint with a third of the learning rate. If success stays, the "
+            "updates were too large.",
             may_pass=True,
             symptom=True,
         ),
         Outcome(
             name="fell",
             answer=SUSPECT,
-            meaning="success falls while the run trains: it may learn the opposite",
-            fix="Check the sign of the advantage, the reward or the loss.",
-            experiment="Turn the sign of the advantage (or of the loss) around and train 100 steps: if success rises, "
-            "the sign was wrong.",
+            meaning="success gets worse as the run trains",
+            fix="Check the sign of the advantage, the reward and the loss.",
+            experiment="Reverse the sign of the advantage (or of the loss) and train 100 steps. If success rises, the "
+            "sign was wrong.",
             may_pass=True,
             symptom=True,
         ),

@@ -1,4 +1,4 @@
-"""Job: the cause by experiment: the same moment again, with one thing changed at a time.
+"""Job: find the cause by experiment: repeat the incident with one change at a time.
 May import: the rest of replay.
 Entry point: `sequence.explain_incident`.
 Output: a `Why`: a row per change, and the verdict.

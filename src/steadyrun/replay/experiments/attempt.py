@@ -1,4 +1,4 @@
-"""Executes the window with one change."""
+"""Run the window with one change."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
 from steadyrun.store.reader import open_run
 
-_AFTER = 15  # steps after it that are executed
-_LONG = {"D2.4": 55}  # a loss that stays up needs more of them
-_EARLIER = 15  # steps by which the batch is moved for "the same batch at another step"
-_FARTHEST = 400  # steps before a loss that is not finite at which a change may begin: the replay stays short
+_AFTER = 15  # steps to run after the bad loss
+_LONG = {"D2.4": 55}  # a loss that stays high needs more of them
+_EARLIER = 15  # steps by which "the same batch at an earlier step" moves the batch
+_FARTHEST = 400  # steps before a non-finite loss at which a change may begin: keeps the replay short
 _EVERY = {"activations": 0, "blocks": 0, "moments": 1, "spectral": 0, "dead_units": 0, "attention": 0, "system": 0}
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """Which steps: the first bad loss, the first that is changed, the last, and an earlier one (None: not kept).
+    """The steps of the experiments: first bad loss, first change, last, and an earlier one (None: not captured).
 
-    `starts` are those from which on a change of the updates is tried, the latest first. It acts on the bad step only
-    through the weights that the step finds if its loss is bad (`in_loss`), or its gradient (`in_weights` means both).
+    `starts` are the steps from which a change of the updates is tested, the latest first. Such a change reaches the bad
+    step only through its weights, if its loss is bad (`in_loss`) or its gradient (`in_weights` means both).
     """
 
     moment: int
@@ -52,12 +52,12 @@ class WindowPlan:
     in_weights: bool
 
     def through_weights(self, factor: Factor) -> bool:
-        """Whether a change can act on the bad step only through the updates before it."""
+        """Whether a change reaches the bad step only through earlier updates."""
         return factor.by_updates and (self.in_loss or (self.in_weights and not factor.in_backward))
 
 
 def plan(result: Replay, judge: IncidentJudge) -> WindowPlan:
-    """Changes begin at the first violent change shortly before the bad loss, else at the step before it."""
+    """Changes begin at the first violent update shortly before the bad loss, else at the previous step."""
     incident, violent = result.incident, result.violent
     moment = result.first_bad if result.first_bad is not None else judge.moment
     close = violent is not None and moment - NEAR <= violent.step <= moment
@@ -77,18 +77,18 @@ def plan(result: Replay, judge: IncidentJudge) -> WindowPlan:
 
 
 def _starts(near: int, earlier: int, farthest: int, moment: int) -> list[int]:
-    """In growing distances back to the checkpoint, or as far as is allowed."""
+    """Start steps at growing distances, back to the checkpoint or the allowed limit."""
     between = moment - round(math.sqrt((moment - earlier) * (moment - farthest)))
     return sorted({min(near, start) for start in (near, earlier, between, farthest)}, reverse=True)
 
 
 class ExperimentRunner:
-    """A session with the states it needs in memory: before the first changed steps, the bad loss, an earlier step."""
+    """A session with saved states: before the first changed steps, the bad loss and an earlier step."""
 
     def __init__(self, session: Session, judge: IncidentJudge, steps: WindowPlan) -> None:
         self.session, self._judge, self._steps = session, judge, steps
         self.moment, self.start, self.until, self.earlier = steps.moment, steps.start, steps.until, steps.earlier
-        self.on_start: Callable[[Factor, int], None] = lambda *_: None  # called before a factor is tried from a step on
+        self.on_start: Callable[[Factor, int], None] = lambda *_: None  # called before a factor is tested from a step
         self._states = self._remembered()
 
     def run(self, factor: Factor) -> FactorRow:
@@ -99,16 +99,16 @@ class ExperimentRunner:
             return self._batch_elsewhere(factor)
         batches = self._other_batches(factor) if factor.batch_change else {}
         if factor.batch_change and not batches:
-            return untested(factor, "no other batch is kept")
+            return untested(factor, "no other batch was captured")
         start = min(batches, default=self.start)
         return self._row(factor, self.execute(factor, start, batches), (start,))
 
     def _change_of_updates(self, factor: Factor) -> FactorRow:
-        """From the latest start at which it changes the weights of the bad step; what softens goes on to the earliest.
+        """Test a change from the latest start that reaches the bad step; a softening change also from earlier starts.
 
-        It stops with the first start that removes the incident.
+        Stop at the first start that removes the incident.
         """
-        row = untested(factor, f"it changes no update before step {self.moment}")
+        row = untested(factor, f"it does not affect any update before step {self.moment}")
         tried: tuple[int, ...] = ()
         for start in self._steps.starts:
             self.on_start(factor, start)
@@ -132,7 +132,7 @@ class ExperimentRunner:
         return FactorRow(factor.name, factor.group, factor.words, *peaks, gone, note, starts, before)
 
     def execute(self, factor: Factor | None, start: int, batches: dict[int, Any]) -> Trial:
-        """The steps from `start` on, recorded in a folder of their own."""
+        """Run the steps from `start`, recorded in a separate folder."""
         session = self.session
         self._restore(start)
         folder = Path(tempfile.mkdtemp(prefix="steadyrun-why-"))
@@ -167,7 +167,7 @@ class ExperimentRunner:
     # -- batches -----------------------------------------------------------------------------------
 
     def _other_batches(self, factor: Factor) -> dict[int, Any]:
-        """Another batch at the step of the bad loss, or (place "before") at the first changed step."""
+        """Another batch at the step of the bad loss, or (`batch_change` "before") at the first changed step."""
         at = self.start if factor.batch_change == "before" else self.moment
         incident = self.session.incident
         near = (at + 1, at - 2, at - 1, at + 2)
@@ -175,9 +175,9 @@ class ExperimentRunner:
         return {at: incident.batch(donors[0], self.session.device)} if donors else {}
 
     def _batch_elsewhere(self, factor: Factor) -> FactorRow:
-        """Whether the batch does it from another state, too: `gone` is False where it does."""
+        """Whether the batch also causes the incident from another state: then `gone` is False."""
         if self.earlier is None:
-            return untested(factor, "no earlier step is kept")
+            return untested(factor, "no earlier step was captured")
         self._restore(self.earlier)
         session, loss, raised = self.session, math.nan, ""
         batch = session.incident.batch(self.moment, session.device)
@@ -193,7 +193,7 @@ class ExperimentRunner:
         return FactorRow(factor.name, factor.group, factor.words, loss, math.nan, not shows, note, *at)
 
     def examples_alone(self) -> tuple[Example, ...]:
-        """The examples of the bad batch that show the incident alone, more than any of another batch does."""
+        """The examples of the bad batch that cause the incident alone, more than any example of another batch."""
         incident, device = self.session.incident, self.session.device
         other = list(self._other_batches(Factor("", DATA, "", batch_change="other")).values())
         usual = [self._alone(part)[0] for batch in other for part in rows_apart(batch)]
@@ -206,7 +206,7 @@ class ExperimentRunner:
         return alone(incident.batch(self.moment, device), shows)
 
     def _alone(self, part: Any) -> tuple[float, bool]:
-        """The loss of the bad step with a part of a batch (NaN: not to be compared), and whether it is bad."""
+        """The loss of the bad step with a part of a batch (NaN: not comparable), and whether it is bad."""
         self._restore(self.moment)
         try:
             loss = float(self.session.execute(self.moment, part))
@@ -236,7 +236,7 @@ class ExperimentRunner:
         training.restore(self.session.objects, state.tree, state.tensors)
 
     def _as_without_change(self) -> bool:
-        """Whether the weights are those with which the bad step was made: then no change has reached it."""
+        """Whether the weights equal those of the bad step: then the change has not reached it."""
         tensors = self._states[self.moment].tensors if self.moment in self._states else self.session.incident.state[1]
         for name, parameter in self.session.task.model.named_parameters():
             before = tensors.get(f"parameters.{clean(name)}")
@@ -246,7 +246,7 @@ class ExperimentRunner:
 
 
 def untested(factor: Factor, why: str) -> FactorRow:
-    """The row of a change that could not be tried."""
+    """The row of a change that could not be tested."""
     return FactorRow(factor.name, factor.group, factor.words, math.nan, math.nan, None, f"not tested: {why}")
 
 

@@ -1,4 +1,4 @@
-"""Experiments shared by several processes of this machine."""
+"""Experiments distributed over several local processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from steadyrun.workers import Done, Job, open_crew
 
 
 def run_in_processes(result: Replay, steps: WindowPlan, usable: list[Factor], jobs: int) -> Iterator[FactorRow]:
-    """The rows of `usable` in order. Each process builds the program itself, from the factory's name."""
+    """The rows of `usable` in order. Each process builds the program from the factory's name."""
     setting = _setting(result, steps)
     ended: dict[str, Done] = {}
     left = [*usable]
@@ -37,9 +37,9 @@ def run_in_processes(result: Replay, steps: WindowPlan, usable: list[Factor], jo
 
 
 def _setting(result: Replay, steps: WindowPlan) -> str:
-    """All that a process needs to build the session of `result` again, as JSON."""
+    """Everything a process needs to rebuild the session of `result`, as JSON."""
     if result.factory_name is None:
-        raise UsageError("several processes need the factory by its name: module:function")
+        raise UsageError("--jobs needs a factory that other processes can import: give it as module:function")
     record = result.session.record
     return json.dumps(
         {
@@ -66,7 +66,7 @@ def _row(factor: Factor, done: Done) -> FactorRow:
 
 
 def row_of(setting: str, name: str) -> dict[str, Any]:
-    """One row. The session is built once in a process, and serves all rows that come to it."""
+    """Compute one row. Each process builds the session once and reuses it for all its rows."""
     torch.set_num_threads(json.loads(setting)["threads"])
     experiments = _experiments(setting)
     every = factors_for(experiments.session, True)[0]

@@ -1,4 +1,4 @@
-"""The changes, in the order from fast to invasive. Each is one file's worth of a context manager on the task."""
+"""The changes, ordered from fast to invasive. Each is a context manager on the task."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from steadyrun.replay.experiments.verdict import DATA, MODEL, OPTIMIZER, PRECISI
 from steadyrun.replay.hunt import fp32
 from steadyrun.replay.session import Session
 
-_WARMUP = 50  # steps over which more warmup brings the rate back
+_WARMUP = 50  # steps of the additional warmup
 _CLIP = 0.5
-_EPSILON = 1e3  # times the optimizer's own
+_EPSILON = 1e3  # factor on the optimizer's own epsilon
 
 Change = Callable[[Session, int], AbstractContextManager[None]]
-"""Applied to a session at the first changed step; undone at the end."""
+"""Applied to a session at the first changed step, and undone at the end."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One change. Without `change` it is a change of the batch: `batch_change` says of which.
+    """One change. Without `change` it replaces a batch: `batch_change` says which.
 
-    `by_updates`: it changes no loss of its own step, only those that come after an update; nor its gradients, unless
-    `in_backward`. `softens`: it makes training milder, the more so the longer it lasts, so it is tried from several
-    steps on.
+    `by_updates`: it affects only losses after the next update, and gradients only if `in_backward`. `softens`: it makes
+    training milder, the more the longer it lasts, so it is tested from several start steps.
     """
 
     name: str
@@ -45,25 +44,27 @@ class Factor:
     softens: bool = False
 
 
-REPEAT = Factor("repeat", "none", "a plain repeat")
+REPEAT = Factor("repeat", "none", "nothing changed")
 
 
 def factors_for(session: Session, before: bool) -> tuple[list[Factor], list[Factor]]:
-    """Those that this program and this incident have, and those they have not; `before` adds the batch before."""
+    """The changes that apply to this program and incident, and the others; `before` adds the batch before."""
     factors = [factor for factor in _factors() if before or factor.batch_change != "before"]
     usable = [factor for factor in factors if factor.usable(session)]
     return usable, [factor for factor in factors if factor not in usable]
 
 
 def _factors() -> tuple[Factor, ...]:
-    """All changes, fast to invasive."""
+    """All changes, from fast to invasive."""
     milder = partial(Factor, by_updates=True, softens=True)
     update = partial(Factor, by_updates=True)
     return (
-        milder("lr-held", RATE, "the learning rate of the step before, held", _constant_rates, usable=_rate_moves),
+        milder(
+            "lr-held", RATE, "the previous step's learning rate, held constant", _constant_rates, usable=_rate_moves
+        ),
         milder("lr/3", RATE, "the learning rate divided by 3", _rate(lambda _done: 1 / 3)),
         milder("lr/10", RATE, "the learning rate divided by 10", _rate(lambda _done: 1 / 10)),
-        milder("warmup", RATE, f"a warmup over {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
+        milder("warmup", RATE, f"a warmup of {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
         Factor("fp32", PRECISION, "float32 instead of the narrower format", _float32, usable=_is_narrow),
         update(
             "loss-scale",
@@ -74,16 +75,26 @@ def _factors() -> tuple[Factor, ...]:
             in_backward=True,
         ),
         milder("clip-0.5", "clip", f"gradients clipped to a norm of {_CLIP}", _clip),
-        Factor("other-batch", DATA, "another batch in its place", batch_change="other"),
+        Factor("other-batch", DATA, "another batch at the bad step", batch_change="other"),
         Factor("other-batch-before", DATA, "another batch at the step that changed the weights", batch_change="before"),
         Factor("batch-elsewhere", DATA, "the same batch at an earlier step", batch_change="elsewhere"),
         update(
-            "earlier-moments", OPTIMIZER, "the moments of the checkpoint before", _earlier_moments, usable=_has_moments
+            "earlier-moments",
+            OPTIMIZER,
+            "the optimizer moments of the checkpoint",
+            _earlier_moments,
+            usable=_has_moments,
         ),
-        update("moments-before-seam", OPTIMIZER, "the moments from before the resume", _seam_moments, usable=_has_seam),
-        update("fresh-moments", OPTIMIZER, "moments that begin anew", _fresh_moments, usable=_has_moments),
-        update("epsilon", "epsilon", "the optimizer's epsilon a thousand times larger", _epsilon, usable=_has_epsilon),
-        Factor("no-dropout", MODEL, "dropout off", _no_dropout, usable=_has_dropout),
+        update(
+            "moments-before-seam",
+            OPTIMIZER,
+            "the optimizer moments from before the resume",
+            _seam_moments,
+            usable=_has_seam,
+        ),
+        update("fresh-moments", OPTIMIZER, "fresh optimizer moments", _fresh_moments, usable=_has_moments),
+        update("epsilon", "epsilon", "an optimizer epsilon 1,000 times larger", _epsilon, usable=_has_epsilon),
+        Factor("no-dropout", MODEL, "dropout turned off", _no_dropout, usable=_has_dropout),
     )
 
 
@@ -103,7 +114,7 @@ def _constant_rates(session: Session, start: int) -> AbstractContextManager[None
 
 
 def _rate_moves(session: Session) -> bool:
-    """Whether a learning rate jumped in the window: by half or more from one step to the next."""
+    """Whether a learning rate changed by half or more from one step of the window to the next."""
     return any(
         before and now and (now / before > 1.5 or now / before < 1 / 1.5)
         for index in range(len(groups_of(session.task)))
@@ -164,7 +175,7 @@ def _seam_moments(session: Session, _start: int) -> AbstractContextManager[None]
 
 
 def _with_moments(session: Session, saved: list[dict[str, Any]]) -> AbstractContextManager[None]:
-    """The state of another time; learning rates and the other settings stay as they are."""
+    """Load the moments of another step; learning rates and other settings stay."""
     for optimizer, state in zip(session.task.optimizers, saved, strict=True):
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state["state"], "param_groups": groups})

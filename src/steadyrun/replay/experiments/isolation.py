@@ -1,4 +1,4 @@
-"""Which axis carries the failure: the same data with a smaller model, the same model on synthetic data."""
+"""Isolate the failure: the same data with a smaller model, the same model on synthetic data."""
 
 from __future__ import annotations
 
@@ -22,34 +22,38 @@ from steadyrun.replay.session import Session
 _SIZES = re.compile(
     r"(n_?)?(width|hidden|hidden_size|hidden_dim|dim|d_?model|n_?embd|embed_dim|channels|layers|n_?layers?|num_layers|depth)"
 )
-_LEAST = 20  # steps before the moment that a comparison needs
-_LEARNT = 1.3  # times the run's own loss
-_MOST = 800  # steps for a smaller model to get there
+_LEAST = 20  # steps before the incident that a comparison needs
+_LEARNT = 1.3  # factor on the run's own loss
+_MOST = 800  # steps for a smaller model to reach it
 
 
 def isolate(result: Replay, moment: int, verdict: str) -> FailureAxes:
-    """Train a smaller model on the window's own batches, and this model on made-up ones.
+    """Train a smaller model on the window's own batches, and this model on synthetic batches.
 
-    `verdict` is what changes of the optimizer have shown already.
+    `verdict` is the result of the experiments so far.
     """
     small, made_up = _smaller(result, moment), _synthetic(result, moment)
     rows = [row for row in (small, made_up) if row is not None]
     with_small, with_made_up = (None if row is None else row.gone for row in (small, made_up))
     if verdict in {RATE, OPTIMIZER}:
-        return FailureAxes(rows, "optimizer", "a change of the optimizer alone removes it")
+        return FailureAxes(rows, "optimizer", "changing only the optimizer removes the incident")
     if with_small is False and with_made_up is True:
-        return FailureAxes(rows, DATA, "a smaller model fails on the same batches, and made-up batches do no harm")
+        return FailureAxes(
+            rows, DATA, "a smaller model also fails on the same batches, and synthetic batches are harmless"
+        )
     if with_made_up is False and with_small is True:
-        return FailureAxes(rows, MODEL, "made-up batches fail, too, and a smaller model does not")
+        return FailureAxes(rows, MODEL, "synthetic batches also fail, and a smaller model does not")
     if with_small is False and with_made_up is False:
         return FailureAxes(
-            rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share"
+            rows,
+            MODEL,
+            "it fails with a smaller model and with synthetic batches: the cause is in code that both share",
         )
-    return FailureAxes(rows, UNDECIDED, "a smaller model and made-up batches do not tell them apart")
+    return FailureAxes(rows, UNDECIDED, "a smaller model and synthetic batches do not separate data and model")
 
 
 def smaller(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with every size that looks like one of a model halved; what is 1 stays."""
+    """The config with every value that looks like a model size halved; 1 stays."""
     return {
         name: value // 2
         if type(value) is int and value >= 2 and value % 2 == 0 and _SIZES.fullmatch(name.lower())
@@ -59,7 +63,7 @@ def smaller(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _smaller(result: Replay, moment: int) -> FactorRow | None:
-    """The same batches in the same order, from new weights, with half the size."""
+    """The same batches in the same order, with new weights and half the size."""
     config = result.incident.view.manifest.get("config") or {}
     changed = smaller(config)
     if result.factory is None or changed == config:
@@ -77,8 +81,8 @@ def _smaller(result: Replay, moment: int) -> FactorRow | None:
 
 
 def _synthetic(result: Replay, moment: int) -> FactorRow | None:
-    """The same state, and batches of random numbers in place of the real ones; nothing of the moment's own batch."""
-    session, words = result.session, "made-up batches with the same model"
+    """The same state on batches of random numbers, which contain nothing of the incident's batch."""
+    session, words = result.session, "synthetic batches with the same model"
     first = max(result.incident.first_step, moment - 2 * _LEAST)
     try:
         session.rewind()
@@ -96,9 +100,9 @@ def _synthetic(result: Replay, moment: int) -> FactorRow | None:
 
 
 def _train(result: Replay, task: Task, moment: int) -> list[float]:
-    """A new program on the batches before the moment, until it has learnt them as the run had; then the moment's own.
+    """Train a new program on the batches before the incident until it fits them like the run; then run the bad batch.
 
-    Where the loss became non-finite once through is enough.
+    If the loss became non-finite, one pass is enough.
     """
     incident, session = result.incident, _like(result.session, task)
     before = range(incident.first_step, moment)
@@ -109,7 +113,7 @@ def _train(result: Replay, task: Task, moment: int) -> list[float]:
         losses.append(_one(session, before[count % len(before)]))
         if count >= len(before) - 1 and float(np.mean(losses[-_LEAST:])) <= level:
             return [*losses, _one(session, moment)]
-    raise UsageError(f"it had not learnt the window's batches after {_MOST} steps")
+    raise UsageError(f"it did not fit the window's batches within {_MOST} steps")
 
 
 def _one(session: Session, step: int) -> float:
@@ -125,7 +129,7 @@ def _like(session: Session, task: Task) -> Session:
 
 
 def synthetic(batch: Any, seed: int) -> Any:
-    """Random numbers with the range (integers) or the spread (floats) of each tensor."""
+    """Random numbers with the range (integers) or the standard deviation (floats) of each tensor."""
     generator = torch.Generator().manual_seed(seed)
     if isinstance(batch, Tensor):
         return _noise(batch, generator)
@@ -151,7 +155,7 @@ def _noise(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _calm(losses: list[float]) -> bool | None:
-    """Whether the last loss is finite and no jump above those before it; None where there are too few."""
+    """Whether the last loss is finite and not a jump; None if there are too few losses before it."""
     if not all(map(math.isfinite, losses)):
         return False
     before = np.array(losses[:-1][-_LEAST:])

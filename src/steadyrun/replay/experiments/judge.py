@@ -1,4 +1,4 @@
-"""Whether an incident is gone: the question that raised it is asked of the run with the experiment in its place."""
+"""Decide whether an experiment removed an incident: ask the question that raised it about the changed run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from steadyrun.store.reader import RunReader
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
-# A run whose steps from some point on are those of an experiment.
+# A run whose steps after some point come from an experiment.
 
 
 class Spliced:
-    """What signals need of a run: the run until `start`, the series of an experiment from there on."""
+    """A run for signals: the recorded series before `start`, those of an experiment from there."""
 
     def __init__(self, run: RunReader, experiment: Mapping[str, Series], start: int) -> None:
         self._run, self._experiment, self._start = run, experiment, start
@@ -54,20 +54,20 @@ class Spliced:
         return [event for event in self._run.events(kind) if event.step is None or event.step <= self._start]
 
 
-# Faults that a step makes, or does not make; the others are about the whole run.
+# Faults of a single step; all others are about the whole run.
 OF_A_MOMENT = frozenset({"C3.2", "D1.3", "D2.3", "D2.4", "D3.1", "D3.2", "D3.3", "S1.2", "S3.1"})
-_LATE = 10  # steps after the incident's own in which its loss may first be bad
+_LATE = 10  # steps after the incident within which the bad loss may begin
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One execution of the window with a change."""
+    """One run of the window with a change."""
 
     losses: dict[int, float]
     parameters_finite: bool
     raised: str
     series: dict[str, Series]
-    acted: bool = True  # whether the change reached the bad step at all
+    acted: bool = True  # whether the change reached the bad step
 
     @property
     def peak_loss(self) -> float:
@@ -79,7 +79,7 @@ class Trial:
 
 
 class IncidentJudge:
-    """Knows what the incident was."""
+    """Recognises the incident in a changed run."""
 
     def __init__(self, incident: Incident, first_bad: int | None, raised: str) -> None:
         self._incident = incident
@@ -89,12 +89,12 @@ class IncidentJudge:
 
     @property
     def cannot_tell(self) -> str:
-        """Why no experiment can tell; empty where one can."""
+        """Why no experiment can decide; empty if experiments can."""
         if self._non_finite or self._raised or self.spike is not None or self.code in OF_A_MOMENT:
             return ""
         if self.code:
-            return f"{self.code} is a fault of the whole run, not of a moment: the walk names its cause already"
-        return "nothing stands out at this step: no loss that jumps, nothing that is not finite"
+            return f"{self.code} is a fault of the whole run, not of one step: see `steadyrun check` for its cause"
+        return "nothing unusual happens at this step: the loss does not jump, and everything is finite"
 
     @property
     def moment(self) -> int:
@@ -102,7 +102,7 @@ class IncidentJudge:
         return self._incident.step if self.spike is None else self.spike.start_step
 
     def gone(self, trial: Trial, start: int) -> bool | None:
-        """Whether the trial shows the incident no more; None if it ended in an error of its own."""
+        """Whether the incident is gone from the trial; None if the trial raised another error."""
         if not trial.parameters_finite or not all(map(math.isfinite, trial.losses.values())):
             return False
         if trial.raised:
@@ -115,18 +115,18 @@ class IncidentJudge:
         return not self._still_found(trial, start)
 
     def raises(self, raised: str) -> bool | None:
-        """Whether an exception is that of the incident; None if it is another: then it says nothing."""
+        """Whether an exception is that of the incident; None if it is another, which decides nothing."""
         return True if self._raised and raised.partition(":")[0] == self._raised.partition(":")[0] else None
 
     def shows(self, loss: float) -> bool:
-        """Whether a single loss is as bad as that of the incident, by its rule."""
+        """Whether a single loss counts as the incident, by the incident's rule."""
         if not math.isfinite(loss):
             return True
         return self.spike is not None and loss > max(self.spike.level + SIGMAS * self.spike.deviation, self._quiet)
 
     @property
     def _quiet(self) -> float:
-        """The largest loss of the steps before: what is no higher is nothing new."""
+        """The largest loss before the incident: a loss up to this is not unusual."""
         assert self.spike is not None
         before = [loss for step, loss in self._incident.recorded("loss").items() if step < self.spike.start_step]
         return max(before[-WINDOW:], default=-math.inf)

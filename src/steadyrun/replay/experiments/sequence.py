@@ -1,4 +1,4 @@
-"""Runs the experiments in their order, and stops when they have decided."""
+"""Run the experiments in order, and stop when they have decided."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steadyrun.replay.result import Replay
 from steadyrun.store.jsonio import dumps, replace_file
 
 OnRow = Callable[[int, int, str], None]
-"""Called before each experiment with its place, their number, and its words."""
+"""Called before each experiment with its index, the number of experiments, and a description."""
 
 FILE = "experiments.json"
 
@@ -32,11 +32,10 @@ def explain_incident(
     jobs: int = 1,
     on_row: OnRow | None = None,
 ) -> Why:
-    """Find the cause of a replayed incident by experiment; the table is left in its folder as experiments.json.
+    """Find the cause of a replayed incident by experiment; write experiments.json and replay.json to its folder.
 
-    It is in replay.json as well.
-    With `everything` the experiments go on after they have decided; with `isolating` a smaller model and made-up data
-    are tried, too. `jobs` processes share the experiments.
+    With `everything` the experiments continue after they have decided; `isolating` also tests a smaller model and
+    synthetic data. `jobs` processes share the experiments.
     """
     why = _explained(result, everything, jobs, on_row or (lambda *_: None))
     if isolating and why.baseline is not None:
@@ -53,9 +52,9 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     nowhere: dict[str, Any] = dict.fromkeys(("moment", "start", "until"), incident.step)
     if not result.proof.holds:
         differences = (
-            "; ".join(difference.message for difference in result.proof.differences) or "what differs is not known"
+            "; ".join(difference.message for difference in result.proof.differences) or "the difference is unknown"
         )
-        why = f"the replay is not what was recorded: {differences}"
+        why = f"the replay differs from the recording: {differences}"
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
     judge = IncidentJudge(incident, result.first_bad, result.raised)
     if judge.cannot_tell:
@@ -65,11 +64,11 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     at |= {"moment": steps.moment, "start": steps.start, "until": steps.until}
     baseline = experiments.run(REPEAT)
     if baseline.gone:
-        why = "a plain repeat of the same steps does not show it"
+        why = "repeating the same steps unchanged does not reproduce the incident"
         return Why(**at, verdict=NOT_REPRODUCIBLE, why=why, baseline=baseline)
     usable, unusable = factors_for(result.session, steps.start != steps.moment)
     experiments.on_start = lambda factor, start: on_row(
-        usable.index(factor), len(usable), f"{factor.words}, from step {start} on"
+        usable.index(factor), len(usable), f"{factor.words}, from step {start}"
     )
     run = run_in_processes(result, steps, usable, jobs) if jobs > 1 else map(experiments.run, usable)
     with closing(_closable(run)) as rows:
@@ -78,14 +77,14 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
 
 
 def _with_examples(explanation: Why, result: Replay, experiments: ExperimentRunner) -> Why:
-    """Which examples of the batch do it: those that are not finite, else those that do it alone."""
+    """Add the examples that cause the incident: those with NaN or infinity, else those that cause it alone."""
     if result.culprit is not None and result.culprit.examples:
         return replace(explanation, examples=result.culprit.examples)
     if not any(row.factor == "other-batch" and row.gone for row in explanation.table):
         return explanation
     alone = experiments.examples_alone()
     why = (
-        f"{explanation.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it"
+        f"{explanation.why}; {in_words(alone)} alone {'cause' if len(alone) > 1 else 'causes'} it"
         if alone
         else explanation.why
     )
@@ -128,11 +127,11 @@ def _table(
 def _why_undecided(rows: list[FactorRow]) -> str:
     removing = [row.words for row in rows if row.gone]
     if removing:
-        return f"the table does not separate: {', '.join(removing)} remove it"
+        return f"several changes remove the incident ({'; '.join(removing)}), so they do not single out a cause"
     untested = [row.words for row in rows if row.gone is None]
     if not untested:
-        return "no single change removes it"
+        return "no single change removes the incident"
     tested = (
-        "none of the changes that could be tested removes it" if len(untested) < len(rows) else "nothing was tested"
+        "none of the tested changes removes the incident" if len(untested) < len(rows) else "no change could be tested"
     )
     return f"{tested}; not tested: {', '.join(untested)}"

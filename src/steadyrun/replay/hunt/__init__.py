@@ -1,4 +1,4 @@
-"""Job: finds the operation that made the first guilty NaN or infinity of a step.
+"""Job: find the operation that produced the first harmful NaN or infinity of a step.
 May import: program and below; torch.
 Entry point: `search.hunt`.
 Output: a `Culprit`.

@@ -1,4 +1,4 @@
-"""From the evidence at one operation to a cause: rules over the operation's name and the ranges of its inputs."""
+"""Rules from an operation's name and the ranges of its inputs to a cause."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _SOFTMAX = ("softmax", "logsumexp", "logcumsumexp", "scaled_dot_product", "atten
 
 @dataclass(frozen=True)
 class OperationEvidence:
-    """What is known where a non-finite number appeared.
+    """The evidence at the operation that produced a non-finite value.
 
-    `operation` is what torch ran; `derived` is the forward operation that is being differentiated, or empty.
-    `spoiled` says that its forward result was not finite; `masked` that infinities came in on purpose; `updating`
-    that an optimizer was at work.
+    `operation` is what torch ran; `derived` is the forward operation being differentiated, or empty. `spoiled`: its
+    forward result was not finite. `masked`: its inputs hold intended infinities. `updating`: an optimizer was running.
     """
 
     operation: str
@@ -51,12 +50,12 @@ def cause_of(evidence: OperationEvidence) -> str:
 
 
 def softmax_like(*operations: str) -> bool:
-    """Whether an operation normalises rows, so that minus infinity in a part of a row is legal."""
+    """Whether an operation normalises rows, so that minus infinity in a part of a row is allowed."""
     return any(part in operation for operation in operations for part in _SOFTMAX)
 
 
 def overflow(dtype: str) -> str:
-    """An overflow by the dtype in which it happened."""
+    """The cause of an overflow, by dtype."""
     return {"float16": "fp16-overflow", "bfloat16": "bf16-overflow"}.get(dtype, "float32-overflow")
 
 
@@ -83,7 +82,7 @@ def _fused_epsilon(evidence: OperationEvidence) -> bool:
 
 
 def vanishes(number: float, dtype: str) -> bool:
-    """Whether a number is zero once it is stored in a dtype."""
+    """Whether a number becomes zero in a dtype."""
     return abs(number) < {"float16": 3e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45}.get(dtype, 5e-324)
 
 
@@ -111,7 +110,7 @@ def _in_forward(evidence: OperationEvidence) -> str:
 
 
 def _large(evidence: OperationEvidence) -> bool:
-    """Whether products of the inputs may leave the dtype, with room for sums of many: what makes NaN an overflow."""
+    """Whether sums of products of the inputs may overflow the dtype: then a NaN counts as an overflow."""
     limit = math.sqrt(_LARGEST.get(evidence.dtype, math.inf)) / 100
     return any(
         _above(operand, limit) or _below(operand, -limit) for operand in evidence.inputs if operand.dtype != "number"

@@ -1,4 +1,4 @@
-"""Looks at every result of every operation, below autograd: forward, backward and the optimizer's own arithmetic."""
+"""Inspect every result of every operation below autograd: forward, backward and the optimizer's arithmetic."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from steadyrun.replay.hunt.location import Locations, OperationLocation, is_cust
 from steadyrun.replay.hunt.operation_call import UNINITIALISED, OperationCall, describe
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint, earliest
 
-# Where the non-finite numbers in one result came from: this operation, one of its inputs, or on purpose.
+# The origin of the non-finite values in a result: this operation, one of its inputs, or the program's intent.
 
 
-# An infinity that one of these makes was put there by the program.
+# An infinity from one of these is intended by the program.
 _FILLS = frozenset(
     {"full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"}
 )
@@ -30,13 +30,13 @@ _KEEPS_SIGN = frozenset(
     {"add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"}
 )
 _ELEMENTWISE = frozenset({"mul", "div", "add", "sub", "rsub", "addcmul", "addcdiv", "xlogy", "lerp", "pow", "exp"})
-# Over a row of minus infinities these give minus infinity, which nobody put there.
+# Over a row of minus infinities these return minus infinity, which the program did not intend.
 _LOG_SUMS = frozenset({"logsumexp", "logcumsumexp"})
 
 
 @dataclass(frozen=True)
 class Before:
-    """An input that the operation has overwritten, as it was."""
+    """An input that the operation has overwritten, with its former values."""
 
     bad: Bad
     range: Range
@@ -51,7 +51,7 @@ class InputSource:
 
 
 class ResultJudge:
-    """Judges results one at a time; `before` holds the inputs that were overwritten, by the id of their tensor."""
+    """Judges one result at a time; `before` holds the overwritten inputs, by the id of their tensor."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -59,7 +59,7 @@ class ResultJudge:
     def taint(
         self, call: OperationCall, item: int, result: Tensor, location: OperationLocation, before: dict[int, Before]
     ) -> Taint:
-        """The origins of what is not finite in a result."""
+        """The origins of the non-finite values in a result."""
         bad = bad_values(result)
         inputs = list(call.inputs(item))
         sources = [
@@ -100,10 +100,10 @@ class ResultJudge:
         return InputSource(bad, taint)
 
     def _from_outside(self, tensor: Tensor, bad: Bad, name: str, location: OperationLocation, known: Taint) -> Taint:
-        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
+        """A tensor made before the step, or by code that torch does not see; its infinities count as intended.
 
-        Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
-        what is on its way already, where something is.
+        Memory that torch did not see being filled was most likely filled by a custom kernel, which got the suspect
+        value if there is one.
         """
         made = self._memory.unfilled(tensor)
         if made is not None and (origin := self._memory.suspect) is not None:
@@ -117,7 +117,7 @@ class ResultJudge:
 
 
 def _nan_origin(call: OperationCall, sources: list[InputSource], location: OperationLocation) -> Origin | None:
-    """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
+    """The origin of a NaN that came with the inputs, as NaN or as an unintended infinity."""
     nan = earliest(source.taint.nan for source in sources if source.bad & Bad.NAN)
     if nan is not None:
         return nan
@@ -130,8 +130,8 @@ def _nan_origin(call: OperationCall, sources: list[InputSource], location: Opera
     mask = earliest(source.taint.mask for source in sources)
     if mask is None or softmax_like(call.name, location.operation):
         return None
-    # Where an infinity that was put in meets a zero or its opposite, that line is at fault; one that gets as far as
-    # a product of matrices or a normalisation should never have left the place where it was put in.
+    # If an intended infinity meets a zero or its opposite, that line is at fault; if it reaches a matrix
+    # multiplication or a normalisation, the line that inserted it is at fault.
     return None if call.name in _ELEMENTWISE and mask.location.stage != "data" else mask
 
 
@@ -181,13 +181,13 @@ def _range(name: str, value: Any, before: dict[int, Before]) -> Range:
 
 
 def _saved(node: Any) -> tuple[Range, ...]:
-    """What the forward operation of a node had kept: its inputs or its result."""
+    """The tensors that a node's forward operation saved: its inputs or its result."""
     ranges = []
     for name in dir(node) if node is not None else ():
         if name.startswith(SAVED):
             try:
                 value = getattr(node, name)
-            except Exception:  # freed, or kept elsewhere by checkpointing
+            except Exception:  # freed, or saved elsewhere by checkpointing
                 continue
             if floating(value) or isinstance(value, float):
                 ranges.append(measure(name.removeprefix(SAVED), value))
@@ -199,10 +199,10 @@ def _in_scaler() -> bool:
 
 
 class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows non-finite numbers from result to result. Whatever fails in here is left out; the program goes on.
+    """Follows non-finite values from result to result. An error in here is ignored, so that the program continues.
 
-    `number` is the origin of the last NaN or infinity that was read as a Python number; `unscaled` tells that a loss
-    scaler looked at the gradients.
+    `number` is the origin of the last NaN or infinity that was read as a Python number; `unscaled` means that a loss
+    scaler inspected the gradients.
     """
 
     supports_higher_order_operators = True
@@ -266,7 +266,7 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _overwritten(call: OperationCall) -> dict[int, Before]:
-    """The inputs that the operation is about to overwrite, measured while they are there."""
+    """The inputs that the operation is about to overwrite, measured before it does."""
     written = {id(tensor) for _, tensor in call.written()}
     if not written:
         return {}

@@ -1,4 +1,4 @@
-"""Is a tensor finite, and what is its range: for every dtype and layout, and never an error."""
+"""Whether a tensor is finite, and its range, for every dtype and layout; never raises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ELEMENTS = 2**24
 
 
 class Bad(IntFlag):
-    """What a tensor holds besides finite numbers."""
+    """The kinds of non-finite values in a tensor."""
 
     NONE = 0
     NAN = 1
@@ -29,7 +29,7 @@ class Bad(IntFlag):
 
 
 def bad_values(tensor: Any) -> Bad:
-    """What is not finite in a tensor; nothing where it holds no floating numbers, or none that can be read."""
+    """The non-finite values of a tensor; none if it has no floating-point values, or none that can be read."""
     bad = Bad.NONE
     try:
         for part in _parts(_plain(tensor)):
@@ -40,7 +40,7 @@ def bad_values(tensor: Any) -> Bad:
 
 
 def worst(bad: Bad) -> Literal["nan", "inf", "-inf"]:
-    """The value to show of several."""
+    """The worst of several values, to show."""
     if bad & Bad.NAN:
         return "nan"
     return "inf" if bad & Bad.UP else "-inf"
@@ -54,7 +54,7 @@ def bad_number(value: float) -> Bad:
 
 
 def storage_key(tensor: Tensor) -> Key | None:
-    """What tells that two tensors share memory; None where there is no memory to share."""
+    """A key that two tensors share if they share memory; None if there is no memory."""
     try:
         stored = _stored(tensor)
         address = stored.untyped_storage().data_ptr()
@@ -64,7 +64,7 @@ def storage_key(tensor: Tensor) -> Key | None:
 
 
 def fills_storage(tensor: Tensor) -> bool:
-    """Whether a tensor is all of its memory, so that what was there before is gone."""
+    """Whether a tensor covers all of its memory, so that the former content is gone."""
     try:
         stored = _stored(tensor)
         return stored.numel() * stored.element_size() >= stored.untyped_storage().nbytes()
@@ -73,7 +73,7 @@ def fills_storage(tensor: Tensor) -> bool:
 
 
 def measure(name: str, value: Any) -> Range:
-    """The range of one input; an input that cannot be measured has none."""
+    """The range of one input; None if it cannot be measured."""
     if isinstance(value, int | float):
         finite = float(value) if math.isfinite(value) else None
         return Range(name, "number", (), finite, finite, float(finite is None), float(value == 0))
@@ -95,7 +95,7 @@ def measure(name: str, value: Any) -> Range:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """A dtype as people write it."""
+    """A dtype without the prefix `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -132,7 +132,7 @@ def _stored(tensor: Tensor) -> Tensor:
 
 
 def _plain(tensor: Any) -> Tensor | None:
-    """The values as a dense real tensor of a dtype that torch can compare; None where they cannot be NaN."""
+    """The values as a dense real tensor of a dtype that torch can compare; None if they cannot be NaN."""
     if not floating(tensor):
         return None
     values = _stored(tensor.detach())
@@ -142,7 +142,7 @@ def _plain(tensor: Any) -> Tensor | None:
 
 
 def _parts(values: Tensor | None) -> Iterator[Tensor]:
-    """A huge tensor in parts along its first dimension, so that looking at it needs little memory."""
+    """A large tensor in parts along its first dimension, to save memory."""
     if values is None or not values.numel():
         return
     if values.numel() <= _MOST_ELEMENTS or values.dim() == 0:
@@ -152,7 +152,7 @@ def _parts(values: Tensor | None) -> Iterator[Tensor]:
 
 
 def _ends(values: Tensor) -> tuple[float, float]:
-    """Least and greatest; both are NaN where there is one. A single pass that needs no memory."""
+    """Minimum and maximum in a single pass without extra memory; both NaN if the tensor contains NaN."""
     low, high = torch.stack(torch.aminmax(values)).tolist()
     return low, high
 

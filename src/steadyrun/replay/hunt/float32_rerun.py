@@ -1,4 +1,4 @@
-"""The discriminating re-run: the same step in float32. What works there was an overflow; what fails is structural."""
+"""The step repeated in float32: if it works there, the dtype overflowed; if it fails, the cause is structural."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SMALL = (torch.float16, torch.bfloat16)
 
 @contextmanager
 def fp32(task: Task) -> Iterator[None]:
-    """Inside, autocast is off whoever enters it, and the task's small floats are float32.
+    """Run the task in float32: autocast is off and narrow floats are float32 within this context.
 
-    Afterwards the parameters, their gradients, the buffers and the optimizers' state are as they were, bit by bit and
-    in the same objects. What an executed step changes besides (schedule, scaler, RNG) is the caller's to restore.
+    Afterwards the parameters, their gradients, the buffers and the optimizers' state are restored bit for bit, in the
+    same objects. The caller restores what a step changes besides (schedule, scaler, RNG).
     """
     with ExitStack() as stack:
         for optimizer in task.optimizers:
@@ -33,13 +33,13 @@ def fp32(task: Task) -> Iterator[None]:
 
 
 def as_float32(batch: Any) -> Any:
-    """A batch whose half and bfloat16 tensors are float32; everything else is the same object."""
+    """The batch with its float16 and bfloat16 tensors as float32; everything else is the same object."""
     return rebuilt(batch, lambda leaf: leaf.float() if getattr(leaf, "dtype", None) in _SMALL else leaf)
 
 
 @contextmanager
 def _kept_state(optimizer: Any) -> Iterator[None]:
-    """What a step adds to or replaces in the optimizer's state is taken back."""
+    """Undo what a step adds to or replaces in the optimizer's state."""
     state = getattr(optimizer, "state", {})
     kept = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
     try:
@@ -57,7 +57,7 @@ def _kept_state(optimizer: Any) -> Iterator[None]:
 
 @contextmanager
 def _widened(tensor: Tensor) -> Iterator[None]:
-    """Float32 values behind the same tensor object; what is wide already is remembered on the host."""
+    """Put float32 values behind the same tensor objects; wider tensors are saved on the host."""
     data, gradient = tensor.data, tensor.grad if tensor.is_leaf else None
     small = data.dtype in _SMALL
     copy = None if small else data.to("cpu", copy=True)
@@ -77,7 +77,7 @@ def _widened(tensor: Tensor) -> Iterator[None]:
 
 
 def _tensors(task: Task) -> list[Tensor]:
-    """Parameters, buffers and optimizer state that a step may change, each once."""
+    """The parameters, buffers and optimizer state that a step may change, each once."""
     tensors: dict[int, Tensor] = {}
     owned = [group["params"] for optimizer in task.optimizers for group in getattr(optimizer, "param_groups", [])]
     for tensor in [

@@ -1,4 +1,4 @@
-"""Where the program is: the module, the stage and the line of each operation, and of each node of the graph."""
+"""The module, stage and line of each operation and of each graph node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from steadyrun.replay.hunt.origins import Origin
 
 
-# Operations, autograd nodes and lines of code by the names that people know.
+# Operations, autograd nodes and lines of code by their familiar names.
 
 
 _SKIPPED = tuple(f"{Path(file).parent}/" for file in (torch.__file__, str(Path(__file__).parent)))
@@ -70,9 +70,9 @@ def same_operation(node: str, operation: str) -> bool:
 
 
 def calling_line(*, in_backward: bool = False) -> str:
-    """The innermost line of code that is neither torch nor ours: `model.py:31 in forward`; empty where there is none.
+    """The innermost line of code outside torch and steadyrun: `model.py:31 in forward`; empty if there is none.
 
-    In backward that is a line of a Python `backward` or hook; below the engine lies only the call of `backward()`.
+    In backward that is a line of a Python `backward` or hook; otherwise only the call of `backward()` is on the stack.
     """
     for frame in callers(sys._getframe(1)):
         if in_backward and frame.f_code.co_name == "_engine_run_backward":
@@ -88,10 +88,10 @@ _MARK = "steadyrun"
 
 @dataclass
 class OperationLocation:
-    """Where one operation ran.
+    """The location of one operation.
 
-    In backward `node` is the node of the graph at work and `source` the location of the operation that made it.
-    `spoiled` is the origin of what is not finite in the operation's result, masks aside.
+    In backward `node` is the running graph node and `source` the location of the operation that created it.
+    `spoiled` is the origin of non-finite values in the operation's result, except masks.
     """
 
     stage: Stage
@@ -106,9 +106,9 @@ class OperationLocation:
 
 
 class Locations:
-    """Follows a program: modules entered and left, backward passes, optimizer steps.
+    """Tracks a program: modules entered and left, backward passes, optimizer steps.
 
-    Each operation that makes a node of the graph is kept by the node's sequence number, which torch counts per
+    Each operation that creates a graph node is kept by the node's sequence number, which torch counts per
     thread; when a backward pass begins, the nodes are marked with their operations. `passes` counts backward passes.
     """
 
@@ -128,11 +128,11 @@ class Locations:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Hooks that exist only inside."""
+        """Install hooks within this context."""
         with ExitStack() as hooks:
             hooks.callback(register_module_forward_pre_hook(self._enter).remove)
             leaving = register_module_forward_hook(self._leave, always_call=True)
-            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
+            # torch does not remove this one, and a leftover global hook makes torch.compile warn.
             hooks.callback(lambda: hooks_with_kwargs.pop(leaving.id, None))
             hooks.callback(leaving.remove)
             hooks.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
@@ -140,9 +140,9 @@ class Locations:
             yield
 
     def here(self, operation: str) -> OperationLocation:
-        """The location of an operation that runs now."""
+        """The location of the running operation."""
         modules = self._inside.get(get_ident(), [])
-        # A module that was entered since backward began is one that checkpointing runs again.
+        # A module entered after backward began is run again by checkpointing.
         again = len(modules) > self._depth.get(get_ident(), 0)
         # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
         updating = self._doing[-1:] == ["update"]
@@ -154,7 +154,7 @@ class Locations:
 
     @contextmanager
     def backward(self, roots: Any) -> Iterator[None]:
-        """A backward pass from these tensors; a module may run one of its own in its forward."""
+        """A backward pass from these tensors; a module may also run one in its forward."""
         thread = get_ident()
         depth = self._depth.get(thread, 0)
         self._depth[thread] = len(self._inside.get(thread, []))
@@ -169,7 +169,7 @@ class Locations:
             self._done("backward")
 
     def _mark(self, roots: Any) -> None:
-        """Tell the nodes below these tensors which operations made them."""
+        """Mark the nodes below these tensors with the operations that created them."""
         listed = roots if isinstance(roots, list | tuple) else [roots]
         waiting: list[Any] = [root.grad_fn for root in listed if isinstance(root, Tensor) and root.grad_fn is not None]
         while waiting:
@@ -185,10 +185,10 @@ class Locations:
         return OperationLocation(stage, path, kind, friendly(operation), calling_line(), self.passes)
 
     def _in_backward(self, node: Any) -> OperationLocation:
-        """An operation in backward lies where the one that is differentiated lies."""
+        """An operation in backward has the location of the operation being differentiated."""
         source = node.metadata.get(_MARK) or self._made(node)
         operation = differentiated(node.name())
-        if source is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
+        if source is None:  # a node without an operation, such as the one that accumulates a parameter's gradient
             path, kind = self._owners.get(id(getattr(node, "variable", None))) or self._innermost() or ("", "")
             return OperationLocation(
                 "backward", path, kind, operation, calling_line(in_backward=True), self.passes, node
@@ -201,7 +201,7 @@ class Locations:
         )
 
     def _innermost(self) -> tuple[str, str] | None:
-        """Path and type of the module that is being run, as far as it is the model's."""
+        """The path and type of the running module, if it belongs to the model."""
         modules = self._inside.get(get_ident(), [])
         return next((self._named[id(module)] for module in reversed(modules) if id(module) in self._named), None)
 
@@ -224,7 +224,7 @@ class Locations:
                 pass
 
     def _done(self, what: Stage) -> None:
-        """Leave what was begun last, and with it what raised inside."""
+        """Leave the context entered last, and any inner one that raised."""
         while self._doing and self._doing.pop() != what:
             pass
 
@@ -236,17 +236,17 @@ class Locations:
 
 
 def is_custom(node: Any) -> bool:
-    """Whether a node belongs to a `torch.autograd.Function`, checkpoints among them, which run code of their own."""
+    """Whether a node belongs to a `torch.autograd.Function` (also a checkpoint), which runs its own code."""
     return node is not None and not node.name()[-1:].isdigit()
 
 
 def plain_path(name: str) -> str:
-    """A module's or parameter's path without what compiling a part of the model put into it."""
+    """The path of a module or parameter without the parts that torch.compile adds."""
     return ".".join(part for part in name.split(".") if part != COMPILED)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own model in a compiled or parallel one."""
+    """The user's own model inside a compiled or parallel wrapper."""
     inner = without_compiler(model)
     if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
         inner = model.module

@@ -1,4 +1,4 @@
-"""One call of an operation below autograd: what it reads, what it writes, and which of that can be trusted."""
+"""One call of an operation below autograd: what it reads, what it writes, and which values are reliable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steadyrun.replay.hunt.finite_range import floating
 
-# What these give is whatever was in memory; `resize` and `set` may, too.
+# These return uninitialised memory; `resize` and `set` may as well.
 UNINITIALISED = frozenset(
     {
         "empty",
@@ -30,9 +30,9 @@ UNINITIALISED = frozenset(
 _WRITES_ONLY = frozenset(
     {"fill", "zero", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy"}
 )
-# They share memory with their input, though their schemas do not say so.
+# These share memory with their input, although their schemas do not say so.
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
-# After so many results these give bookkeeping, which may be padded with garbage or hold infinities by design.
+# After this many results these return bookkeeping, which may contain garbage or intended infinities.
 _RESULTS = {
     "_scaled_dot_product": 1,
     "_flash_attention_forward": 1,
@@ -43,15 +43,15 @@ _RESULTS = {
     "_cudnn_rnn_flatten_weight": 0,
     "_cudnn_rnn": 3,
 }
-# Memory with gaps that nothing fills; the numbers in it are inputs under other names, too.
+# Memory with unfilled gaps; its values are also inputs under other names.
 _PADDED = frozenset({"weight_buf", "reserve"})
-# Whole numbers that take part in the arithmetic, unlike dimensions and sizes.
+# Integers that take part in the arithmetic, unlike dimensions and sizes.
 _OPERANDS = frozenset({"self", "other", "scalar", "exponent", "value", "alpha", "correction"})
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the schema of an operation says; `by_item` where the i-th result belongs to the i-th entry of each list."""
+    """The schema of an operation; `by_item`: the i-th result belongs to the i-th entry of each list."""
 
     name: str
     arguments: tuple[str, ...]
@@ -74,7 +74,7 @@ class OperationCall:
         return self.signature.name
 
     def inputs(self, item: int) -> Iterator[tuple[str, Any]]:
-        """The tensors and numbers from which result number `item` was computed."""
+        """The tensors and numbers from which result `item` was computed."""
         for name in self.signature.read:
             argument = self.arguments.get(name)
             if isinstance(argument, list | tuple) and argument and isinstance(argument[0], Tensor | float):
@@ -83,11 +83,11 @@ class OperationCall:
                 yield name, argument
 
     def written(self) -> list[tuple[int, Tensor]]:
-        """The tensors that the operation changes in place, with their number among the results."""
+        """The tensors that the operation changes in place, with their index among the results."""
         return _numbered([self.arguments.get(name) for name in self.signature.written])
 
     def results(self, output: Any) -> list[tuple[int, Tensor]]:
-        """All that it wrote and returned, each tensor once."""
+        """The tensors that it wrote or returned, each once."""
         fresh = output[: self.signature.trusted] if isinstance(output, list | tuple) else output
         results: dict[int, tuple[int, Tensor]] = {}
         for item, tensor in [*self.written(), *_numbered([fresh])]:
@@ -96,14 +96,14 @@ class OperationCall:
 
 
 def describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperationCall:
-    """A call as the dispatcher hands it over."""
+    """A call from the dispatcher's arguments."""
     signature = signature_of(func)
     return OperationCall(signature, {**dict(zip(signature.arguments, args, strict=False)), **kwargs})
 
 
 @lru_cache(maxsize=4096)
 def signature_of(func: Any) -> Signature:
-    """Read the schema of an operation once; one without a schema is known by its name alone."""
+    """Read the schema of an operation once; without a schema only the name is known."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return Signature(str(func), tuple(f"input{i}" for i in range(16)), (), (), False, False, sys.maxsize)
@@ -136,7 +136,7 @@ def _trusted(raw: str) -> int:
 def _is_written(raw: str, argument: Any) -> bool:
     if argument.alias_info and argument.alias_info.is_write:
         return True
-    # Batch normalisation moves its running statistics, and its schema does not say so.
+    # Batch normalisation updates its running statistics, although its schema does not say so.
     return "batch_norm" in raw and "backward" not in raw and argument.name in ("running_mean", "running_var")
 
 

@@ -1,4 +1,4 @@
-"""Where non-finite numbers began, and which memory they have reached since."""
+"""The origins of non-finite values, and the memory that they have reached."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _clock = count()
 
 @dataclass(eq=False)
 class Origin:
-    """The operation, or the thing that was there before the step, from which non-finite numbers came.
+    """The operation, or the tensor from before the step, that non-finite values came from.
 
-    `deliberate` marks an infinity that the program put in, such as a mask: legal until it makes a NaN or reaches the
-    loss. `scaling` marks an overflow in the multiplication with a loss scale, which is the scaler's own business.
+    `deliberate` marks an infinity that the program inserted, such as a mask: allowed until it makes a NaN or reaches
+    the loss. `scaling` marks an overflow in the multiplication with a loss scale, which the scaler handles.
     """
 
     location: OperationLocation
@@ -35,27 +35,27 @@ class Origin:
 
 @dataclass
 class Taint:
-    """The origins of what is not finite in one piece of memory: NaN, infinity, deliberate infinity."""
+    """The origins of the non-finite values in one piece of memory: NaN, infinity, deliberate infinity."""
 
     nan: Origin | None = None
     inf: Origin | None = None
     mask: Origin | None = None
 
     def guilty(self, bad: Bad) -> Origin | None:
-        """The one to accuse when such values reach a place where they must not be."""
+        """The origin to blame if such values reach a sink."""
         return (self.nan if bad & Bad.NAN else None) or self.inf or self.mask or self.nan
 
 
 def earliest(origins: Iterable[Origin | None]) -> Origin | None:
-    """The first in time."""
+    """The earliest origin."""
     return min((origin for origin in origins if origin is not None), key=lambda origin: origin.time, default=None)
 
 
 class Memory:
-    """Which memory is tainted by which origins, and which was never filled.
+    """The origins that taint each piece of memory, and the memory that was never filled.
 
-    Entries are hints, not proofs: memory is freed and used again. Whoever reads one looks at the values, too.
-    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward.
+    Entries are hints, not proofs: memory is freed and reused. Readers also inspect the values. `suspect` is the origin
+    of the last NaN or unintended infinity on the way to the loss or in backward.
     """
 
     def __init__(self) -> None:
@@ -68,21 +68,21 @@ class Memory:
         return (self._taints.get(key) if key else None) or Taint()
 
     def taint(self, tensor: Tensor, new: Taint) -> None:
-        """Note what a write brought; the rest of the memory keeps what it had."""
+        """Record the origins of a write; the rest of the memory keeps its origins."""
         if (key := storage_key(tensor)) is None:
             return
         old = Taint() if fills_storage(tensor) else self._taints.get(key, Taint())
         self._taints[key] = Taint(new.nan or old.nan, new.inf or old.inf, new.mask or old.mask)
 
     def clean(self, tensor: Tensor) -> None:
-        """Note that finite numbers were written."""
+        """Record that finite values were written."""
         key = storage_key(tensor)
         if key is not None and (key in self._taints or key in self._unfilled) and fills_storage(tensor):
             self._taints.pop(key, None)
             self._unfilled.pop(key, None)
 
     def unfill(self, tensor: Tensor, location: OperationLocation) -> None:
-        """Note memory that holds whatever was there before."""
+        """Record uninitialised memory."""
         if (key := storage_key(tensor)) is not None:
             self._taints.pop(key, None)
             self._unfilled[key] = location

@@ -1,4 +1,4 @@
-"""The hunt: one step under watch, and who is guilty of what arrived where it must not."""
+"""The hunt: observe one step, and find the origin of the first non-finite value that reached a sink."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from steadyrun.replay.hunt.finite_range import Bad, bad_values, dtype_name, meas
 from steadyrun.replay.hunt.location import Locations, OperationLocation, plain_path, unwrapped
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint
 from steadyrun.replay.hunt.sinks import Hit, Sinks
+from steadyrun.text import percent, shown
 
-# From an origin and the place it reached to a culprit in words.
+# From an origin and the sink it reached to a culprit in words.
 
 
 def culprit_of(hit: Hit, task: Task, passes: int) -> Culprit:
-    """The culprit of what arrived at a sink in a step of so many backward passes."""
+    """The culprit of a non-finite value at a sink, in a step with this number of backward passes."""
     origin = hit.origin or Origin(_unseen(hit), "unknown", hit.bad, dtype_name(hit.dtype))
     origin, cause = _behind(origin, hit)
     location = origin.location
@@ -48,7 +49,7 @@ def culprit_of(hit: Hit, task: Task, passes: int) -> Culprit:
 
 
 def _behind(origin: Origin, hit: Hit) -> tuple[Origin, str]:
-    """The forward operation behind a gradient, where its result was not finite and the loss did not show it."""
+    """The forward operation of a gradient, if its result was not finite and the loss did not show it."""
     source = origin.location.source
     if origin.cause == "hidden-branch" and source is not None and source.spoiled is not None:
         return source.spoiled, "hidden-branch"
@@ -76,13 +77,13 @@ def _unseen(hit: Hit) -> OperationLocation:
 
 
 def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task: Task) -> str:
-    reached = {"gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
+    reached = {"gradient": f"the gradient of {hit.name}", "update": f"the updated {hit.name}"}
     subject = _subject(origin.location, "forward" if cause == "hidden-branch" else stage, module)
     inputs = "; ".join(describe(operand) for operand in origin.inputs[:3])
     first = f"{subject} {CAUSES[cause].meaning}" + (f" ({inputs})." if inputs else ".")
     also = f" There {origin.location.operation} {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
     eps = _epsilon(task, origin.dtype) if cause == "optimizer-epsilon" else ""
-    return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached.get(hit.sink, 'the loss')}."
+    return f"{first}{also}{eps} The {_VALUES[worst(origin.bad)]} reached {reached.get(hit.sink, 'the loss')}."
 
 
 def _tells_more(origin: Origin, cause: str) -> bool:
@@ -90,10 +91,10 @@ def _tells_more(origin: Origin, cause: str) -> bool:
 
 
 def _subject(location: OperationLocation, stage: str, module: str) -> str:
-    """What the meaning of a cause is said of."""
-    operation = location.operation or "something"
+    """The subject of the sentence that a cause's meaning completes."""
+    operation = location.operation or "an operation"
     if stage == "data":
-        return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {operation},"
+        return f"The batch's {module!r}" if module else f"A tensor from outside the step, read by {operation},"
     if stage == "state":
         return f"The {location.operation or 'parameter'} {module}"
     if stage == "update":
@@ -104,14 +105,18 @@ def _subject(location: OperationLocation, stage: str, module: str) -> str:
 
 
 def describe(operand: Range) -> str:
-    """One input in words: `self from 0 to 3.2, 12.5% zeros`."""
+    """One input in words: `self from 0 to 3.2, 12.5% zeros`, with three significant digits."""
     if operand.empty:
-        return f"{operand.name} has no elements"
-    span = "without a finite value" if operand.low is None else f"from {operand.low + 0.0:.4g} to {operand.high:.4g}"
+        return f"{operand.name} is empty"
+    span = (
+        "without a finite value"
+        if operand.low is None
+        else f"from {shown(operand.low + 0.0)} to {shown(operand.high or 0.0)}"
+    )
     if operand.low is not None and operand.low == operand.high:
-        span = f"= {operand.low + 0.0:.4g}"
-    shares = [(operand.zeros, "zeros"), (operand.nonfinite, "not finite")]
-    notes = "".join(f", {100 * share:.3g}% {word}" for share, word in shares if share and operand.shape)
+        span = f"= {shown(operand.low + 0.0)}"
+    fractions = [(operand.zeros, "zeros"), (operand.nonfinite, "not finite")]
+    notes = "".join(f", {percent(fraction)} {word}" for fraction, word in fractions if fraction and operand.shape)
     return f"{operand.name} {span}{notes}"
 
 
@@ -124,15 +129,16 @@ def _epsilon(task: Task, dtype: str) -> str:
     return f" eps is {gone[0]:g}, which is zero in {dtype}." if gone[0] else " eps is 0."
 
 
+_VALUES = {"nan": "NaN", "inf": "infinity", "-inf": "minus infinity"}
 _SCALED = 16.0
 _ORDER = (("root", "loss"), ("gradient",), ("update",))
 
 
 def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
-    """Run one step and name the origin of the first non-finite number that reached loss, gradient or parameter.
+    """Run one step and find the origin of the first non-finite value that reached loss, gradient or parameter.
 
-    `execute` runs the whole step on the task's objects and returns its loss. Nothing is restored afterwards. Where the
-    step raises and nothing was found, its exception is raised; where something was found, that is returned.
+    `execute` runs the whole step on the task's objects and returns its loss. Nothing is restored afterwards. If the
+    step raises, return what was found; if nothing was found, raise its exception.
     """
     memory, locations = Memory(), Locations(task.model)
     checker = Checker(locations, memory)
@@ -167,7 +173,7 @@ def _watched(locations: Locations, sinks: Sinks, checker: Checker) -> Iterator[N
 
 @contextmanager
 def _eager() -> Iterator[None]:
-    """Compiled code shows no operations; where the program compiles, the step runs as it is written."""
+    """Turn torch.compile off within this context: compiled code hides its operations."""
     stance = getattr(torch.compiler, "set_stance", None)
     if stance is None or "torch._dynamo" not in sys.modules:
         yield
@@ -178,11 +184,11 @@ def _eager() -> Iterator[None]:
 
 
 def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
-    """The first that arrived: at the loss, else at a gradient, else at a parameter."""
+    """The first value that arrived: at the loss, else at a gradient, else at a parameter."""
     hits = sinks.hits
     size = _size(loss)
     if not any(hit.sink == "update" for hit in hits):
-        if math.isfinite(size):  # the loss is finite, so it was scaled past the dtype, and the step was left out
+        if math.isfinite(size):  # the loss is finite, so the scaled loss overflowed, and the scaler skipped the step
             hits = [hit for hit in hits if hit.sink != "root" or hit.bad & Bad.NAN]
         if _scaled(sinks, checker, size, task):
             hits = [hit for hit in hits if hit.sink != "gradient" or _structural(hit)]
@@ -190,7 +196,7 @@ def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
 
 
 def _scaled(sinks: Sinks, checker: Checker, size: float, task: Task) -> bool:
-    """Whether the loss was scaled up: then an overflow in backward is how a scale is found; the step is left out."""
+    """Whether the loss was scaled up: then the scaler skips a step whose backward overflows."""
     enabled = task.scaler is not None and getattr(task.scaler, "is_enabled", lambda: True)()
     return enabled or checker.unscaled or any(root > _SCALED * size > 0 for root in sinks.roots)
 
@@ -207,13 +213,13 @@ def _size(loss: Any) -> float:
 
 
 def _suspect(memory: Memory) -> Hit | None:
-    """The step raised before anything arrived, as a check of the program's own does: what was last on the way."""
+    """The last suspect value, if the step raised before any value arrived, as the program's own check does."""
     origin = memory.suspect
     return None if origin is None else Hit("loss", "", origin.bad, torch.float32, origin)
 
 
 def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
-    """What is not finite before the step begins: guilty only if it arrives somewhere."""
+    """Mark the non-finite values that exist before the step; they count only if they arrive somewhere."""
     for name, tensor in tensors_in(batch):
         _note(memory, tensor, "data", name or "batch", "", meant=not bad_values(tensor) & (Bad.UP | Bad.NAN))
     for name, tensor in unwrapped(task.model).named_buffers():
@@ -221,7 +227,7 @@ def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
     for name, tensor in sinks.parameters.items():
         _note(memory, tensor, "state", name, "", meant=not tensor.requires_grad)
         if tensor.grad is not None:
-            _note(memory, tensor.grad, "state", name, "gradient left over of")
+            _note(memory, tensor.grad, "state", name, "leftover gradient of")
     for name, tensor in sinks.moments():
         _note(memory, tensor, "state", name, "moment of")
 

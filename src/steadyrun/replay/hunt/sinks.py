@@ -1,4 +1,4 @@
-"""The places where nothing non-finite may arrive: the loss, the gradients, the parameters and their moments."""
+"""The sinks that must stay finite: the loss, the gradients, the parameters and their moments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sink = Literal["root", "loss", "gradient", "update"]
 
 @dataclass(frozen=True)
 class Hit:
-    """Something non-finite that arrived; `name` is the parameter, empty for the loss.
+    """A non-finite value at a sink; `name` is the parameter, empty for the loss.
 
     A root is what `backward()` was called on: the loss, or the loss times a scale.
     """
@@ -37,7 +37,7 @@ class Hit:
 
 
 class Sinks:
-    """Watches all sinks of one step. `roots` are the sizes of the numbers on which `backward()` was called."""
+    """Observes all sinks of one step. `roots` are the absolute values on which `backward()` was called."""
 
     def __init__(self, task: Task, locations: Locations, memory: Memory, checker: Checker) -> None:
         self._task, self._locations, self._memory, self._checker = task, locations, memory, checker
@@ -48,12 +48,12 @@ class Sinks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Hooks and wrappers that exist only inside."""
+        """Install hooks and wrappers within this context."""
         with ExitStack() as hooks:
             for name, parameter in self.parameters.items():
                 if parameter.requires_grad and parameter.is_leaf:
                     listen: Any = parameter.register_post_accumulate_grad_hook
-                    with suppress(Exception):  # a kind of tensor that takes no hooks
+                    with suppress(Exception):  # a kind of tensor that does not accept hooks
                         hooks.callback(listen(self._arrived(name)).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
             for point in (BACKWARD, GRAD):
@@ -61,7 +61,7 @@ class Sinks:
             yield
 
     def take_loss(self, loss: Any) -> None:
-        """Look at what the step returned."""
+        """Inspect what the step returned."""
         with self._rest():
             if isinstance(loss, Tensor):
                 if bad := bad_values(loss):
@@ -70,19 +70,19 @@ class Sinks:
                 self.hits.append(Hit("loss", "", bad, torch.float64, self._checker.number))
 
     def take_parameters(self) -> None:
-        """Look at what the optimizer left behind, and what was finite before."""
+        """Inspect the parameters and moments after the update, if they were finite before."""
         with self._rest():
             for name, tensor in [*self.parameters.items(), *self.moments()]:
                 if id(tensor) not in self._ill and (bad := bad_values(tensor)):
                     self._hit("update", name, bad, tensor)
 
-    # -- what hooks call: nothing they do may reach the program ---------------------------------------
+    # -- called by hooks: they must not affect the program ----------------------------------------------
 
     def _arrived(self, name: str) -> Callable[[Tensor], None]:
         return lambda parameter: self._take_gradient(name, parameter)
 
     def _before_step(self, *_: Any) -> None:
-        """Gradients that were not accumulated by backward, or were changed since."""
+        """Inspect gradients that backward did not accumulate, or that changed since."""
         for name, parameter in self.parameters.items():
             self._take_gradient(name, parameter)
 
@@ -107,7 +107,7 @@ class Sinks:
 
     def _hit(self, sink: Sink, name: str, bad: Bad, tensor: Tensor) -> None:
         origin = self._memory.taint_of(tensor).guilty(bad)
-        if origin is None and sink != "update":  # it came a way that torch does not show
+        if origin is None and sink != "update":  # it came through code that torch does not show
             origin = self._memory.suspect
         if not (sink == "root" and origin is not None and origin.scaling):
             self.hits.append(Hit(sink, name, bad, tensor.dtype, origin))
@@ -122,7 +122,7 @@ class Sinks:
             self._checker.resting = resting
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """The optimizers' tensors that belong to a parameter, with its name."""
+        """The optimizer tensors of each parameter, with the parameter's name."""
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         for optimizer in self._task.optimizers:
             for parameter, state in getattr(optimizer, "state", {}).items():
@@ -136,7 +136,7 @@ class Sinks:
 
 
 def named_parameters(task: Task) -> dict[str, Tensor]:
-    """The parameters of the model, then those that only an optimizer knows."""
+    """The parameters of the model, then those that only an optimizer has."""
     parameters: dict[str, Tensor] = {
         plain_path(name): parameter for name, parameter in unwrapped(task.model).named_parameters()
     }

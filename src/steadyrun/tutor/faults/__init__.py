@@ -1,4 +1,4 @@
-"""The engineered faults, by name. Adding one: its change in the file of its topic, and its line in the list."""
+"""The engineered faults by name. To add a fault, write it in the file of its topic and list it here."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -20,7 +20,7 @@ from steadyrun.tutor.recipe import Fault, Recipe
 _HEALTHY = Fault(
     name="healthy",
     leaf="",
-    summary="the reference run: nothing is wrong",
+    summary="the healthy reference run",
     change="none",
     inject=lambda recipe: recipe,
 )
@@ -84,21 +84,20 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in _IN_ORDER}
 
 
 def load_recipe(fault: str = "healthy", *, remedied: bool = False, **overrides: Any) -> Recipe:
-    """The training program with one fault in it, for example `load_recipe("no-warmup", steps=200, seed=1)`.
+    """The training program with one fault, for example `load_recipe("no-warmup", steps=200, seed=1)`.
 
-    With `remedied` it is the same program with the fault repaired, for those faults that have a remedy.
-    Overrides are fields of TutorConfig. When `steps` is given and `warmup_steps` is not, the warmup is
-    shortened to fit a short run.
+    With `remedied` the fault is repaired, if it has a remedy. Overrides are fields of TutorConfig. With `steps` and
+    without `warmup_steps`, the warmup is shortened to fit a short run.
     """
     if fault not in FAULTS:
-        raise ValueError(f"unknown fault {fault!r}; known: {', '.join(FAULTS)}")
+        raise ValueError(f"unknown fault {fault!r}; choose one of: {', '.join(FAULTS)}")
     known = [field.name for field in fields(TutorConfig)]
     if unknown := sorted(set(overrides) - set(known)):
-        raise ValueError(f"unknown setting {', '.join(unknown)}; known: {', '.join(known)}")
+        raise ValueError(f"unknown setting {', '.join(unknown)}; choose from: {', '.join(known)}")
     if "steps" in overrides and "warmup_steps" not in overrides:
         overrides["warmup_steps"] = default_warmup(overrides["steps"])
     change = FAULTS[fault].remedy if remedied else FAULTS[fault].inject
     if change is None:
         known = [name for name, each in FAULTS.items() if each.remedy is not None]
-        raise ValueError(f"{fault} has no remedy; those that have one: {', '.join(known)}")
+        raise ValueError(f"{fault} has no remedy; faults with a remedy: {', '.join(known)}")
     return replace(change(Recipe(TutorConfig(**overrides))), name=fault, remedied=remedied)

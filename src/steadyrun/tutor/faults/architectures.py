@@ -14,7 +14,7 @@ from steadyrun.tutor.tokenizer import PAD_ID
 
 
 def _inject_broken_mask(recipe: Recipe) -> Recipe:
-    """Attention without its causal mask: every position sees the tokens it has to predict."""
+    """Remove the causal mask: every position attends to the tokens it has to predict."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         return MiniGPT(replace(model_config(config), causal=False))
@@ -25,8 +25,8 @@ def _inject_broken_mask(recipe: Recipe) -> Recipe:
 BROKEN_MASK = Fault(
     name="broken-mask",
     leaf="S1.1",
-    summary="attention is not causal: the model reads the answers",
-    change="build_model makes every attention layer with causal=False",
+    summary="attention is not causal: the model sees the tokens it has to predict",
+    change="build_model creates every attention layer with causal=False",
     inject=_inject_broken_mask,
 )
 
@@ -46,7 +46,7 @@ class PostNorm(nn.Module):
 
 
 def _inject_broken_normalisation(recipe: Recipe) -> Recipe:
-    """A norm written by hand that multiplies by sqrt(width) and forgets to divide by the length."""
+    """Add a hand-written norm that multiplies by sqrt(width) and does not divide by the length."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -60,14 +60,14 @@ def _inject_broken_normalisation(recipe: Recipe) -> Recipe:
 BROKEN_NORMALISATION = Fault(
     name="broken-normalisation",
     leaf="C5.2",
-    summary="the norm after each block multiplies what it should scale down",
-    change="build_model puts a norm after the blocks that lacks its division by the length",
+    summary="the norm after each block scales up instead of down",
+    change="build_model adds a norm after each block that does not divide by the length",
     inject=_inject_broken_normalisation,
 )
 
 
 def _inject_missing_normalisation(recipe: Recipe) -> Recipe:
-    """The blocks have no layer norms."""
+    """Remove the layer norms of the blocks."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -84,13 +84,13 @@ MISSING_NORMALISATION = Fault(
     name="missing-normalisation",
     leaf="",
     summary="the blocks do not normalise their inputs",
-    change="build_model puts nn.Identity where each block has its layer norms",
+    change="build_model replaces the layer norms of each block by nn.Identity",
     inject=_inject_missing_normalisation,
 )
 
 
 class GatedBlock(nn.Module):
-    """gate * (x + f(x)), where x + gate * f(x) was meant."""
+    """gate * (x + f(x)) instead of the intended x + gate * f(x)."""
 
     def __init__(self, block: nn.Module, gate: float) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class GatedBlock(nn.Module):
 
 
 def _inject_dead_layer(recipe: Recipe) -> Recipe:
-    """Gates meant for what a block adds multiply all that comes out of it; they grow with depth, the first is 0."""
+    """Gates multiply the whole output of a block instead of its update; they grow with depth from 0."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -118,7 +118,7 @@ def _inject_dead_layer(recipe: Recipe) -> Recipe:
 DEAD_LAYER = Fault(
     name="dead-layer",
     leaf="S4.2",
-    summary="what comes out of the first block is next to nothing",
+    summary="the output of the first block is almost zero",
     change="build_model multiplies the output of each block by a gate, from 0 for the first to 1 for the last",
     inject=_inject_dead_layer,
 )
@@ -128,7 +128,7 @@ BIAS = -10.0
 
 
 def _inject_dead_units(recipe: Recipe) -> Recipe:
-    """Feed-forward layers with a ReLU whose biases begin at -10: hardly a unit ever speaks."""
+    """Use ReLU feed-forward layers with biases of -10: almost no unit is ever active."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -159,7 +159,7 @@ EPSILON = 1e-8
 
 
 class TemperedQueries(nn.Module):
-    """The joint projection of an attention layer, the queries of each head divided by its temperature."""
+    """The joint projection of an attention layer, with queries divided by a temperature per head."""
 
     def __init__(self, projection: nn.Module, heads: int) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class TemperedQueries(nn.Module):
 
 
 def _inject_stuck_head(recipe: Recipe) -> Recipe:
-    """A temperature per head, the root of its number, counted from 0: the first head divides by almost nothing."""
+    """Divide each head's queries by the root of its index: the first head divides by almost zero."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -188,18 +188,18 @@ def _inject_stuck_head(recipe: Recipe) -> Recipe:
 STUCK_HEAD = Fault(
     name="stuck-head",
     leaf="S6.2",
-    summary="one attention head looks at a single key from the first step to the last",
+    summary="one attention head attends to a single key for the whole run",
     change="the last block divides the queries of head h by sqrt(h), with h from 0",
     inject=_inject_stuck_head,
 )
 
 
-# Until then a batch has sentences of one length, as a curriculum, and no <pad> among its inputs.
+# The curriculum before has batches of one sentence length, without <pad> among the inputs.
 CURRICULUM_EPOCHS = 5
 
 
 class UnitEmbedding(nn.Embedding):
-    """Rows of length 1; the row of <pad> is zero and stays as it is."""
+    """An embedding with rows of length 1; the row of <pad> stays zero."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         rows = super().forward(tokens)
@@ -208,7 +208,7 @@ class UnitEmbedding(nn.Embedding):
 
 
 def _inject_infinite_embedding_gradient(recipe: Recipe) -> Recipe:
-    """Embeddings divided by their length; a guard for length 0 saves the forward pass and not the backward."""
+    """Divide embeddings by their length; a guard for length 0 protects the forward pass but not the backward."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -229,7 +229,7 @@ def _inject_infinite_embedding_gradient(recipe: Recipe) -> Recipe:
 
 
 def _by_length(data: Data, config: TutorConfig) -> Iterator[list[int]]:
-    """The batches of a few epochs, each of sentences of one length; what does not fill a batch is left out."""
+    """Batches of a few epochs, each of one sentence length, without incomplete batches."""
     generator = torch.Generator().manual_seed(config.seed)
     for _ in range(CURRICULUM_EPOCHS):
         waiting: dict[int, list[int]] = {}
@@ -244,8 +244,8 @@ def _by_length(data: Data, config: TutorConfig) -> Iterator[list[int]]:
 INFINITE_EMBEDDING_GRADIENT = Fault(
     name="infinite-embedding-gradient",
     leaf="D1.3",
-    summary="with the first <pad> the loss is finite and the gradient of the embedding is not",
-    change="the token embedding is divided by its length under a where(length > 0), whose other side is 0/0",
+    summary="at the first <pad> the gradient of the embedding is infinite while the loss is finite",
+    change="the token embedding is divided by its length inside where(length > 0), whose other branch is 0/0",
     inject=_inject_infinite_embedding_gradient,
     steps=600,
 )

@@ -1,4 +1,4 @@
-"""Faults of the data: records, their order, and what is held out."""
+"""Faults of the data: its records, their order, and the held-out part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from steadyrun.tutor.tokenizer import BOS_ID, EOS_ID
 
 
 def _inject_corrupt_batch(recipe: Recipe) -> Recipe:
-    """A pocket of broken records in the corpus, one token over and over, fills one batch late in the run."""
+    """Broken records that repeat one token fill one batch late in the run."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -42,8 +42,8 @@ def _rarest(data: Data) -> int:
 CORRUPT_BATCH = Fault(
     name="corrupt-batch",
     leaf="A5.4",
-    summary="one batch late in the run is made of a single token, a rare one",
-    change="load_data adds rows that repeat one token, and batch_order hands them out together",
+    summary="one batch late in the run repeats a single rare token",
+    change="load_data adds rows that repeat one token, and batch_order puts them into one batch",
     inject=_inject_corrupt_batch,
     steps=600,
 )
@@ -53,7 +53,7 @@ REPEATS = 100
 
 
 def _inject_duplicate_batch(recipe: Recipe) -> Recipe:
-    """The loader hands out the batch in its buffer again and again while the next one is not ready."""
+    """The loader repeats the batch in its buffer while the next one is not ready."""
 
     def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:
         middle = config.steps * config.accumulation // 2
@@ -67,8 +67,8 @@ def _inject_duplicate_batch(recipe: Recipe) -> Recipe:
 DUPLICATE_BATCH = Fault(
     name="duplicate-batch",
     leaf="D2.3",
-    summary=f"in the middle of the run one batch comes {REPEATS} times more",
-    change="batch_order repeats the batch that is due at half time",
+    summary=f"halfway through the run one batch repeats {REPEATS} times",
+    change="batch_order repeats the batch at half of the steps",
     inject=_inject_duplicate_batch,
     steps=600,
 )
@@ -78,10 +78,10 @@ VERB = "write"
 
 
 def _inject_rare_token_spike(recipe: Recipe) -> Recipe:
-    """All sentences of one irregular verb come together, in one batch late in the run, and at no other time.
+    """All sentences of one irregular verb come in one batch late in the run, as from a shard that was not shuffled.
 
-    As from a shard that was not mixed in. Tokens that these sentences have are rare in the corpus (`ten`, of "written",
-    occurs five times in it), and no batch before has shown them. Nothing is clipped, as in many a first script.
+    Their tokens are rare in the corpus (`ten`, of "written", occurs five times), and no earlier batch contains them.
+    The program does not clip gradients.
     """
 
     def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:
@@ -100,10 +100,12 @@ def _inject_rare_token_spike(recipe: Recipe) -> Recipe:
 
 
 def _remedy_rare_token_spike(recipe: Recipe) -> Recipe:
-    """No batch holds a rare token twice, so every sentence has its turn from the first epoch on; and a clip."""
+    """Use batches without a repeated rare token, with every sentence from the first epoch on, and a clip."""
 
     def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:
-        from steadyrun.data import StratifiedBatchSampler  # here: scripts of incidents take the tutor's files alone
+        from steadyrun.data import (
+            StratifiedBatchSampler,
+        )  # imported here, because exported scripts copy only the tutor's files
 
         sampler = StratifiedBatchSampler(data.train, config.batch_size, seed=config.seed, drop_last=True)
         while True:
@@ -115,8 +117,8 @@ def _remedy_rare_token_spike(recipe: Recipe) -> Recipe:
 RARE_TOKEN_SPIKE = Fault(
     name="rare-token-spike",
     leaf="",
-    summary="one batch late in the run is made of words that were never seen before, and nothing is clipped",
-    change=f"batch_order keeps the sentences with {VERB!r} back and puts them into a single batch; clip is None",
+    summary="one batch late in the run has only unseen words, and gradients are not clipped",
+    change=f"batch_order holds back the sentences with {VERB!r} and puts them into one batch; clip is None",
     inject=_inject_rare_token_spike,
     note="D2.3",
     steps=1200,
@@ -129,7 +131,7 @@ NOISE = 0.05
 
 @dataclass(frozen=True)
 class NoisyData(Data):
-    """Training batches in which a few tokens are replaced by others."""
+    """Training data in which a few tokens are replaced by others."""
 
     rng: Random = field(default_factory=Random)
 
@@ -143,7 +145,7 @@ class NoisyData(Data):
 
 
 def _inject_upward_drift(recipe: Recipe) -> Recipe:
-    """Token noise, meant for the batch, is written into the corpus: what has been served comes back a little worse."""
+    """Token noise is written into the corpus instead of the batch, so sentences degrade with every epoch."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -156,15 +158,15 @@ def _inject_upward_drift(recipe: Recipe) -> Recipe:
 UPWARD_DRIFT = Fault(
     name="upward-drift",
     leaf="D4.4",
-    summary="the corpus gets worse with every epoch, and the loss rises slowly",
-    change="train_batch replaces tokens in the stored rows instead of in copies of them",
+    summary="the corpus degrades with every epoch, and the loss rises slowly",
+    change="train_batch replaces tokens in the stored rows instead of in copies",
     inject=_inject_upward_drift,
     steps=800,
 )
 
 
 def _inject_leak(recipe: Recipe) -> Recipe:
-    """The training set is the whole corpus: the validation sentences were never taken out of it."""
+    """The training set is the whole corpus, including the validation sentences."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -176,14 +178,14 @@ def _inject_leak(recipe: Recipe) -> Recipe:
 LEAK = Fault(
     name="leak",
     leaf="C4.2",
-    summary="the validation sentences are in the training set",
-    change="load_data puts all sentences into the training set and some of them into validation too",
+    summary="the training set contains the validation sentences",
+    change="load_data puts all sentences into the training set, and some also into validation",
     inject=_inject_leak,
 )
 
 
 def _inject_overfit(recipe: Recipe) -> Recipe:
-    """A slice from debugging is left in: the run trains on two batches of sentences, over and over."""
+    """A leftover debugging slice limits training to two batches of sentences."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -196,8 +198,8 @@ def _inject_overfit(recipe: Recipe) -> Recipe:
 OVERFIT = Fault(
     name="overfit",
     leaf="C4.2",
-    summary="the model learns a handful of sentences by heart",
-    change="load_data keeps the first two batches of training sentences",
+    summary="the model memorises a few sentences",
+    change="load_data keeps only the first two batches of training sentences",
     inject=_inject_overfit,
     steps=600,
 )

@@ -1,4 +1,4 @@
-"""Faults between backward and the step: gradients with the wrong sign or size, or none."""
+"""Faults between backward and the step: gradients with the wrong sign or size, or without effect."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from steadyrun.tutor.recipe import Fault, Recipe, TrainState
 
 
 def _inject_gradient_ascent(recipe: Recipe) -> Recipe:
-    """A sign error: the loss is maximised."""
+    """Maximise the loss through a sign error."""
 
     def backward(state: TrainState, loss: Tensor) -> None:
         recipe.backward(state, -loss)
@@ -21,8 +21,8 @@ def _inject_gradient_ascent(recipe: Recipe) -> Recipe:
 GRADIENT_ASCENT = Fault(
     name="gradient-ascent",
     leaf="C1.2",
-    summary="a sign error makes the optimizer climb",
-    change="backward is called on the negative loss",
+    summary="a sign error makes the optimizer maximise the loss",
+    change="backward runs on the negative loss",
     inject=_inject_gradient_ascent,
 )
 
@@ -31,7 +31,7 @@ MICRO_BATCHES = 4
 
 
 def _inject_missing_division(recipe: Recipe) -> Recipe:
-    """Gradients of four micro-batches are added up and not divided by four."""
+    """Sum the gradients of four micro-batches without dividing by four."""
 
     def backward(state: TrainState, loss: Tensor) -> None:
         state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -43,13 +43,13 @@ MISSING_DIVISION = Fault(
     name="missing-division",
     leaf="C6.3",
     summary="the gradient is the sum over the micro-batches, not their mean",
-    change="backward leaves out the division by accumulation",
+    change="backward does not divide by accumulation",
     inject=_inject_missing_division,
 )
 
 
 def _inject_static_training(recipe: Recipe) -> Recipe:
-    """The gradients are cleared between backward and the optimizer's step, which then has nothing to apply."""
+    """Clear the gradients between backward and the optimizer's step."""
     return replace(recipe, update=_update)
 
 
@@ -65,7 +65,7 @@ def _update(state: TrainState) -> Tensor:
 STATIC_TRAINING = Fault(
     name="static-training",
     leaf="C4.1",
-    summary="gradients are computed and no parameter ever moves",
+    summary="gradients are computed, but no parameter ever changes",
     change="update calls zero_grad before the optimizer's step",
     inject=_inject_static_training,
 )

@@ -1,4 +1,4 @@
-"""Faults of the weights that training begins with."""
+"""Faults of the initial weights."""
 
 from dataclasses import replace
 from functools import partial
@@ -13,21 +13,21 @@ from steadyrun.tutor.train import train
 
 
 def _inject_bad_init(recipe: Recipe) -> Recipe:
-    """Weights drawn 100 times too wide, as when 0.02 is mistyped as 2."""
+    """Draw weights 100 times too large, as if 0.02 were mistyped as 2."""
     return replace(recipe, init_weights=partial(init_weights, std=2.0))
 
 
 BAD_INIT = Fault(
     name="bad-init",
     leaf="C5.1",
-    summary="weights initialised 100 times too wide",
-    change="init_weights draws from N(0, 2) where N(0, 0.02) was meant",
+    summary="initial weights are 100 times too large",
+    change="init_weights draws from N(0, 2) instead of N(0, 0.02)",
     inject=_inject_bad_init,
 )
 
 
 def _inject_uniform_init(recipe: Recipe) -> Recipe:
-    """Weights drawn between 0 and 1, as when rand is taken for randn."""
+    """Draw weights between 0 and 1, as if rand were used instead of randn."""
 
     def init_weights(model: nn.Module) -> None:
         recipe.init_weights(model)
@@ -43,13 +43,13 @@ UNIFORM_INIT = Fault(
     name="uniform-init",
     leaf="C5.1",
     summary="linear layers start with weights between 0 and 1",
-    change="init_weights fills them with uniform_(0, 1) instead of normal_(0, 0.02)",
+    change="init_weights uses uniform_(0, 1) instead of normal_(0, 0.02)",
     inject=_inject_uniform_init,
 )
 
 
 def _inject_head_bias(recipe: Recipe) -> Recipe:
-    """A head bias from token frequencies, to begin at the right distribution, with the sign the wrong way round."""
+    """Set the head bias from token frequencies, with the wrong sign."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -66,7 +66,7 @@ def _inject_head_bias(recipe: Recipe) -> Recipe:
 
 
 def _log_frequencies(recipe: Recipe, vocab_size: int) -> Tensor:
-    """Of every token in the training sentences, each counted once more than it occurs."""
+    """The log frequency of every token in the training sentences, with one added to each count."""
     tokens = torch.tensor([token for row in recipe.load_data(recipe.config).train for token in row])
     counts = torch.bincount(tokens, minlength=vocab_size) + 1.0
     return (counts / counts.sum()).log()
@@ -85,7 +85,7 @@ EARLIER_STEPS = 300
 
 
 def _inject_loaded_checkpoint(recipe: Recipe) -> Recipe:
-    """The weights of an earlier training are loaded where a fresh start is declared."""
+    """Load the weights of an earlier run although a random start is declared."""
 
     def init_weights(model: nn.Module) -> None:
         warmup = default_warmup(EARLIER_STEPS)
@@ -98,7 +98,7 @@ def _inject_loaded_checkpoint(recipe: Recipe) -> Recipe:
 LOADED_CHECKPOINT = Fault(
     name="loaded-checkpoint",
     leaf="C1.1",
-    summary="the run begins with trained weights although a random start is declared",
-    change=f"init_weights loads the weights that {EARLIER_STEPS} healthy steps left behind",
+    summary="the run starts from trained weights although it declares random ones",
+    change=f"init_weights loads the weights of {EARLIER_STEPS} healthy steps",
     inject=_inject_loaded_checkpoint,
 )

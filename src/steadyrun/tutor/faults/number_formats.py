@@ -13,15 +13,15 @@ from steadyrun.tutor.recipe import Fault, Recipe, TrainState
 from steadyrun.tutor.tokenizer import PAD_ID
 
 PAD_PRIOR = 3e-5
-# The gradient of log(p) is 1/p: it needs a lower scale than the usual one from the first step on.
+# The gradient of log(p) is 1/p, which needs a lower scale than usual from the first step on.
 FIRST_SCALE = 2.0**10
 
 
 def _inject_fp16_collapse(recipe: Recipe) -> Recipe:
-    """<pad> is made unlikely by its prior; in half precision its probability falls to exactly 0, and its log is taken.
+    """A prior makes <pad> improbable; in half precision its probability becomes exactly 0, and the loss takes its log.
 
-    The where() hides the infinite loss of <pad> from the loss, and not 0/0 from its gradient. No loss scale helps: once
-    the gradients are NaN every step is skipped, so that nothing changes any more but the scale.
+    The where() hides the infinite loss of <pad> from the loss, but not 0/0 from its gradient. No loss scale helps: once
+    the gradients are NaN, every step is skipped and only the scale changes.
     """
     config = replace(recipe.config, dtype="fp16")
     return replace(recipe, config=config, token_losses=_token_losses, build_scaler=_fp16_collapse_build_scaler)
@@ -44,7 +44,7 @@ def _fp16_collapse_build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
 FP16_COLLAPSE = Fault(
     name="fp16-collapse",
     leaf="D3.2",
-    summary="gradients are NaN whatever the loss scale, which is halved without end",
+    summary="gradients are NaN at any loss scale, which is halved endlessly",
     change="token_losses takes the log of half-precision probabilities and hides that of <pad> behind a where()",
     inject=_inject_fp16_collapse,
     steps=120,
@@ -55,7 +55,7 @@ SCALE = 2.0**18
 
 
 def _inject_fp16_constant_scale(recipe: Recipe) -> Recipe:
-    """Half precision with a loss scale that is set anew after every step and is too high to be left alone."""
+    """Use half precision with a loss scale that is too high and reset after every step."""
     config = replace(recipe.config, dtype="fp16")
     return replace(recipe, config=config, build_scaler=_build_scaler, update=_update)
 
@@ -76,8 +76,8 @@ def _update(state: TrainState) -> Tensor:
 FP16_CONSTANT_SCALE = Fault(
     name="fp16-overflow-constant-scale",
     leaf="D3.2",
-    summary="gradients overflow in half precision and the loss scale stays where it is",
-    change="update calls scaler.update(2**18), which sets the scale, where scaler.update() would have lowered it",
+    summary="gradients overflow in half precision, and the loss scale never falls",
+    change="update calls scaler.update(2**18), which sets the scale, instead of scaler.update(), which lowers it",
     inject=_inject_fp16_constant_scale,
     steps=120,
 )

@@ -1,4 +1,4 @@
-"""Faults of the loss: what it is given, what it counts, and how it is computed."""
+"""Faults of the loss: its inputs, its mask and its computation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from steadyrun.tutor.tokenizer import EOS_ID, PAD_ID
 
 
 class Probabilities(nn.Module):
-    """A model whose output was made "ready to use"."""
+    """A model that returns probabilities."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Probabilities(nn.Module):
 
 
 def _inject_double_softmax(recipe: Recipe) -> Recipe:
-    """Probabilities handed to a loss that takes logits: softmax is applied twice."""
+    """Pass probabilities to a loss that expects logits: softmax is applied twice."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         return Probabilities(recipe.build_model(config))
@@ -37,7 +37,7 @@ def _inject_double_softmax(recipe: Recipe) -> Recipe:
 DOUBLE_SOFTMAX = Fault(
     name="double-softmax",
     leaf="C3.1",
-    summary="the model returns probabilities and the loss takes them for logits",
+    summary="the model returns probabilities, but the loss expects logits",
     change="build_model ends in a softmax; the cross-entropy applies its own",
     inject=_inject_double_softmax,
     steps=600,
@@ -45,7 +45,7 @@ DOUBLE_SOFTMAX = Fault(
 
 
 def _inject_constant_target(recipe: Recipe) -> Recipe:
-    """The mask of real tokens is handed over as the targets: wherever there is a token, the answer is 1."""
+    """Use the mask of real tokens as the targets, so that every target is 1."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -69,7 +69,7 @@ CONSTANT_TARGET = Fault(
 
 
 def _inject_loss_mask(recipe: Recipe) -> Recipe:
-    """The loss mask is made for the first sentence of a batch and marks nothing but its end."""
+    """The loss mask covers only the end of the first sentence of a batch."""
 
     def token_losses(model: nn.Module, batch: Batch) -> Tensor:
         losses = recipe.token_losses(model, batch)
@@ -83,14 +83,14 @@ def _inject_loss_mask(recipe: Recipe) -> Recipe:
 LOSS_MASK = Fault(
     name="loss-mask",
     leaf="C1.1",
-    summary="the loss mask leaves one token of the whole batch",
+    summary="the loss mask keeps one token of the whole batch",
     change="token_losses zeroes all but the <eos> of the first sentence; reduce_loss divides by all tokens",
     inject=_inject_loss_mask,
 )
 
 
 def _inject_degenerate_data(recipe: Recipe) -> Recipe:
-    """The prompt is masked out of the targets, and its length is taken to be that of the whole row."""
+    """Mask the prompt out of the targets, with the length of the whole row as its length."""
 
     def load_data(config: TutorConfig) -> Data:
         data = recipe.load_data(config)
@@ -113,14 +113,14 @@ def _inject_degenerate_data(recipe: Recipe) -> Recipe:
 DEGENERATE_DATA = Fault(
     name="degenerate-data",
     leaf="C1.2",
-    summary="every target is masked out, so there is nothing to learn",
+    summary="every target is masked, so there is nothing to learn",
     change="collate masks the targets of the whole row, and reduce_loss guards its division by zero",
     inject=_inject_degenerate_data,
 )
 
 
 def _inject_wrong_reduction(recipe: Recipe) -> Recipe:
-    """The loss is the sum over the tokens of a batch where their mean is declared."""
+    """Sum the loss over the tokens of a batch although a mean is declared."""
 
     def reduce_loss(losses: Tensor, _batch: Batch) -> Tensor:
         return losses.sum()
@@ -132,7 +132,7 @@ WRONG_REDUCTION = Fault(
     name="wrong-reduction",
     leaf="C1.2",
     summary="the loss is summed over the tokens, not averaged",
-    change="reduce_loss returns the sum and leaves out the division by the number of tokens",
+    change="reduce_loss returns the sum without dividing by the number of tokens",
     inject=_inject_wrong_reduction,
 )
 
@@ -151,7 +151,7 @@ class Sharpened(nn.Module):
 
 
 def _inject_log_of_zero(recipe: Recipe) -> Recipe:
-    """The softmax is sharpened over the first half of the run, without a lower bound, and the loss is the log of it."""
+    """The temperature of the softmax falls to 0 in the first half of the run, and the loss takes its log."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         return Sharpened(recipe.build_model(config))
@@ -175,8 +175,8 @@ def _token_losses(model: nn.Module, batch: Batch) -> Tensor:
 LOG_OF_ZERO = Fault(
     name="log-of-zero",
     leaf="D1.3",
-    summary="the logits grow without bound until a probability is exactly 0, and its log is taken",
-    change="the temperature falls to 0 by half time, and token_losses is -log(softmax(...)) instead of cross_entropy",
+    summary="the logits grow until a probability is exactly 0, and the loss takes its log",
+    change="the temperature falls to 0 by half of the steps; token_losses is -log(softmax(...)), not cross_entropy",
     inject=_inject_log_of_zero,
     steps=600,
 )

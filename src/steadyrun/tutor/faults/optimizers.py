@@ -1,4 +1,4 @@
-"""Faults of the optimizer: its memory, its groups, its decay, and what it holds."""
+"""Faults of the optimizer: its moments, its param groups, its decay and its parameters."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from steadyrun.tutor.recipe import Checkpoint, Fault, Recipe, TrainState
 
 
 def _inject_rebuilt_adam(recipe: Recipe) -> Recipe:
-    """A new optimizer in every step, with the right learning rate: only its memory is lost."""
+    """Build a new optimizer in every step, with the right learning rate but without moments."""
 
     def advance(state: TrainState) -> None:
         recipe.advance(state)
@@ -29,14 +29,14 @@ def _inject_rebuilt_adam(recipe: Recipe) -> Recipe:
 REBUILT_ADAM = Fault(
     name="rebuilt-adam",
     leaf="C6.2",
-    summary="every step has a new optimizer that gets the right learning rate and has no moments",
-    change="the loop calls build_optimizer after each step and hands it to the scheduler",
+    summary="every step has a new optimizer with the right learning rate but without moments",
+    change="the loop calls build_optimizer after each step and gives it to the scheduler",
     inject=_inject_rebuilt_adam,
 )
 
 
 def _inject_rebuilt_optimizer(recipe: Recipe) -> Recipe:
-    """Optimizer and scheduler are built inside the loop: the moments and the schedule begin anew in every step."""
+    """Build optimizer and scheduler inside the loop: moments and schedule restart in every step."""
 
     def advance(state: TrainState) -> None:
         recipe.advance(state)
@@ -56,7 +56,7 @@ REBUILT_OPTIMIZER = Fault(
 
 
 def _inject_optimizer_reset(recipe: Recipe) -> Recipe:
-    """A resume from a checkpoint whose weights and schedule are loaded, and not the optimizer."""
+    """Resume from a checkpoint without loading the optimizer."""
     return replace(recipe, load_checkpoint=_load_checkpoint, resume_at=recipe.config.steps // 2)
 
 
@@ -70,8 +70,8 @@ def _load_checkpoint(state: TrainState, saved: Checkpoint) -> None:
 OPTIMIZER_RESET = Fault(
     name="optimizer-reset",
     leaf="D2.3",
-    summary="half way the run is resumed with a new optimizer: no moments, step count 0",
-    change="load_checkpoint, called at half time, forgets the optimizer",
+    summary="halfway the run resumes with a new optimizer: no moments, step count 0",
+    change="load_checkpoint, called at half of the steps, does not load the optimizer",
     inject=_inject_optimizer_reset,
     steps=600,
 )
@@ -81,9 +81,9 @@ BITS = 4
 
 
 def _inject_persistent_elevation(recipe: Recipe) -> Recipe:
-    """A resume with optimizer state that was packed into four bits: small second moments come back as zero.
+    """Resume with optimizer state packed into four bits: small second moments come back as zero.
 
-    Where a second moment is 0 Adam divides by next to nothing, and a single step throws the weights far away.
+    With a second moment of 0, Adam divides by almost zero, and a single step moves the weights far away.
     """
 
     def advance(state: TrainState) -> None:
@@ -96,7 +96,7 @@ def _inject_persistent_elevation(recipe: Recipe) -> Recipe:
 
 
 def _restored(saved: Tensor) -> Tensor:
-    """What is left of a tensor after packing: multiples of a fifteenth of its largest value."""
+    """The tensor after packing: multiples of a fifteenth of its largest value."""
     unit = saved.max() / (2**BITS - 1)
     return (saved / unit).round() * unit if unit > 0 else saved
 
@@ -104,8 +104,8 @@ def _restored(saved: Tensor) -> Tensor:
 PERSISTENT_ELEVATION = Fault(
     name="persistent-elevation",
     leaf="D2.4",
-    summary="one step throws the model out of what it has learnt, and it does not come back",
-    change=f"after three quarters of the run the second moments are replaced by what {BITS} bits keep of them",
+    summary="one step destroys what the model has learned, and the loss does not recover",
+    change=f"after three quarters of the run the second moments are rounded to {BITS} bits",
     inject=_inject_persistent_elevation,
     steps=600,
 )
@@ -140,7 +140,7 @@ class UncorrectedAdamW(Optimizer):
 
 
 def _inject_no_bias_correction(recipe: Recipe) -> Recipe:
-    """An Adam written by hand that forgets to correct its moments for having begun at zero."""
+    """Use a hand-written Adam without bias correction."""
 
     def build_optimizer(model: nn.Module, config: TutorConfig) -> Optimizer:
         groups = recipe.build_optimizer(model, config).param_groups
@@ -153,14 +153,14 @@ def _inject_no_bias_correction(recipe: Recipe) -> Recipe:
 NO_BIAS_CORRECTION = Fault(
     name="no-bias-correction",
     leaf="C6.2",
-    summary="Adam uses its moments without bias correction, and its first steps are several times too long",
+    summary="Adam has no bias correction, and its first steps are several times too large",
     change="build_optimizer returns an AdamW that does not divide by 1 - beta**t",
     inject=_inject_no_bias_correction,
 )
 
 
 def _inject_one_param_group(recipe: Recipe) -> Recipe:
-    """All parameters in one group: biases and norm scales decay with the matrices."""
+    """Put all parameters into one group, so that biases and norm scales also decay."""
 
     def build_optimizer(model: nn.Module, config: TutorConfig) -> Optimizer:
         return AdamW(model.parameters(), lr=config.lr_max, weight_decay=config.weight_decay)
@@ -171,14 +171,14 @@ def _inject_one_param_group(recipe: Recipe) -> Recipe:
 ONE_PARAM_GROUP = Fault(
     name="one-param-group",
     leaf="C6.1",
-    summary="weight decay pulls at biases and norm scales too",
-    change="build_optimizer hands all parameters to AdamW as one group",
+    summary="weight decay also applies to biases and norm scales",
+    change="build_optimizer gives all parameters to AdamW as one group",
     inject=_inject_one_param_group,
 )
 
 
 def _inject_decay_absent(recipe: Recipe) -> Recipe:
-    """The optimizer is Adam with decoupled decay in name, and is built without the decay."""
+    """Build AdamW without weight decay."""
 
     def build_optimizer(model: nn.Module, config: TutorConfig) -> Optimizer:
         return recipe.build_optimizer(model, replace(config, weight_decay=0.0))
@@ -189,7 +189,7 @@ def _inject_decay_absent(recipe: Recipe) -> Recipe:
 DECAY_ABSENT = Fault(
     name="decay-absent",
     leaf="S5.2",
-    summary="no weight decays although the configuration says so",
+    summary="no weight decays although weight decay is declared",
     change="build_optimizer leaves weight_decay at 0",
     inject=_inject_decay_absent,
 )
@@ -200,7 +200,7 @@ WORKERS = 4
 
 
 def _inject_decay_too_high(recipe: Recipe) -> Recipe:
-    """Weight decay is to grow tenfold over the run, a little in every step, and every one of four workers does it."""
+    """Weight decay should grow tenfold over the run, but each of four workers multiplies it."""
 
     def advance(state: TrainState) -> None:
         recipe.advance(state)
@@ -222,7 +222,7 @@ DECAY_TOO_HIGH = Fault(
 
 
 def _inject_frozen_parameters(recipe: Recipe) -> Recipe:
-    """Everything but the last layer is frozen, and the last layer is found by a name that is not the head's."""
+    """Freeze everything except the last layer, which is selected by the wrong name."""
 
     def build_model(config: TutorConfig) -> nn.Module:
         model = recipe.build_model(config)
@@ -237,6 +237,6 @@ FROZEN_PARAMETERS = Fault(
     name="frozen-parameters",
     leaf="C3.1",
     summary="nearly all parameters are frozen",
-    change="build_model leaves requires_grad on for names with 'final' in them: the last norm, not the head",
+    change="build_model keeps requires_grad only for names with 'final': the last norm, not the head",
     inject=_inject_frozen_parameters,
 )

@@ -1,4 +1,4 @@
-"""Faults of the schedule: its length, its warmup, its shape, and how often it is stepped."""
+"""Faults of the schedule: its length, its warmup, its shape, and its step count."""
 
 import math
 from dataclasses import replace
@@ -9,12 +9,12 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from steadyrun.tutor.config import TRAIN_SENTENCES, TutorConfig
 from steadyrun.tutor.recipe import Fault, Recipe, TrainState, lr_factor
 
-# At the rate of the healthy program the loss falls all the same. At this one the second half goes uphill.
+# At the healthy program's rate the loss still falls; at this rate it rises in the second half.
 LR = 0.04
 
 
 def _inject_inverted_cosine(recipe: Recipe) -> Recipe:
-    """The cosine has the wrong sign: after the warmup the rate falls to its minimum at once and climbs to the end."""
+    """Use a cosine with the wrong sign: after the warmup the rate drops to its minimum and then rises."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: _inverted_cosine_factor(step, config))
@@ -34,15 +34,15 @@ def _inverted_cosine_factor(step: int, config: TutorConfig) -> float:
 INVERTED_COSINE = Fault(
     name="inverted-cosine",
     leaf="C2.1",
-    summary="the learning rate climbs over the run, and in the end the loss with it",
-    change=f"build_scheduler has 1 - cos where 1 + cos was meant; lr_max is {LR}",
+    summary="the learning rate rises over the run, and finally so does the loss",
+    change=f"build_scheduler has 1 - cos instead of 1 + cos; lr_max is {LR}",
     inject=_inject_inverted_cosine,
     steps=600,
 )
 
 
 def _inject_long_horizon(recipe: Recipe) -> Recipe:
-    """The cosine is built for ten times the steps, as when the run was cut short and nobody told the scheduler."""
+    """Build the cosine for ten times the steps, as if the run were shortened without the scheduler."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return recipe.build_scheduler(optimizer, replace(config, steps=10 * config.steps))
@@ -53,14 +53,14 @@ def _inject_long_horizon(recipe: Recipe) -> Recipe:
 LONG_HORIZON = Fault(
     name="long-horizon",
     leaf="C2.1",
-    summary="the run ends before the learning rate has come down",
+    summary="the run ends long before the learning rate reaches its minimum",
     change="build_scheduler plans for ten times the steps",
     inject=_inject_long_horizon,
 )
 
 
 def _inject_short_horizon(recipe: Recipe) -> Recipe:
-    """The cosine ends in the middle of the run, as when the length of the run was doubled in one of two places."""
+    """Build the cosine for half of the run, as if the run were doubled without the scheduler."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         half = max(1, config.steps // 2)
@@ -74,14 +74,14 @@ def _inject_short_horizon(recipe: Recipe) -> Recipe:
 SHORT_HORIZON = Fault(
     name="short-horizon",
     leaf="C2.1",
-    summary="the learning rate reaches its minimum in the middle of the run",
+    summary="the learning rate reaches its minimum halfway through the run",
     change="build_scheduler plans for half of the steps",
     inject=_inject_short_horizon,
 )
 
 
 def _inject_no_warmup(recipe: Recipe) -> Recipe:
-    """The configuration asks for a warmup and the scheduler is built without one."""
+    """Build the scheduler without the declared warmup."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return recipe.build_scheduler(optimizer, replace(config, warmup_steps=0))
@@ -102,7 +102,7 @@ WORKERS = 4
 
 
 def _inject_slow_warmup(recipe: Recipe) -> Recipe:
-    """The warmup is stretched for four workers that each step the scheduler, and there is only one."""
+    """Stretch the warmup for four workers that each step the scheduler, although only one does."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: _factor(step, config))
@@ -118,14 +118,14 @@ def _factor(step: int, config: TutorConfig) -> float:
 SLOW_WARMUP = Fault(
     name="slow-warmup",
     leaf="C2.2",
-    summary="at the end of the declared warmup the learning rate has come a quarter of the way",
+    summary="at the end of the declared warmup the learning rate is at a quarter of its peak",
     change=f"build_scheduler warms up by t / ({WORKERS} * warmup_steps); the cosine has the right length",
     inject=_inject_slow_warmup,
 )
 
 
 def _inject_warmup_off_by_one(recipe: Recipe) -> Recipe:
-    """A warmup of one step that is counted from 1 although the first step is 0."""
+    """Count a warmup of one step from 1 although the first step is 0."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: _warmup_off_by_one_factor(step, config))
@@ -142,14 +142,14 @@ def _warmup_off_by_one_factor(step: int, config: TutorConfig) -> float:
 WARMUP_OFF_BY_ONE = Fault(
     name="warmup-off-by-one",
     leaf="C2.2",
-    summary="the warmup of one step is still at zero when it should be over",
+    summary="the learning rate is still 0 after the warmup of one step",
     change="build_scheduler warms up by (t - 1) / warmup_steps with t from 0; warmup_steps is 1",
     inject=_inject_warmup_off_by_one,
 )
 
 
 def _inject_scheduler_never_stepped(recipe: Recipe) -> Recipe:
-    """The scheduler is built and never stepped."""
+    """Build the scheduler but never step it."""
 
     def advance(_state: TrainState) -> None:
         pass
@@ -160,14 +160,14 @@ def _inject_scheduler_never_stepped(recipe: Recipe) -> Recipe:
 SCHEDULER_NEVER_STEPPED = Fault(
     name="scheduler-never-stepped",
     leaf="C2.1",
-    summary="the learning rate stays where the warmup begins",
-    change="the loop leaves out scheduler.step()",
+    summary="the learning rate stays at the start of the warmup",
+    change="the loop does not call scheduler.step()",
     inject=_inject_scheduler_never_stepped,
 )
 
 
 def _inject_scheduler_per_epoch(recipe: Recipe) -> Recipe:
-    """A schedule that counts steps is stepped once per epoch."""
+    """Step a schedule that counts steps only once per epoch."""
     config = recipe.config
     steps_per_epoch = max(1, TRAIN_SENTENCES // (config.batch_size * config.accumulation))
 
@@ -181,14 +181,14 @@ def _inject_scheduler_per_epoch(recipe: Recipe) -> Recipe:
 SCHEDULER_PER_EPOCH = Fault(
     name="scheduler-per-epoch",
     leaf="C2.1",
-    summary="the schedule moves once per epoch and is still warming up when the run ends",
+    summary="the schedule advances once per epoch and is still warming up at the end of the run",
     change="the loop calls scheduler.step() at the end of each epoch",
     inject=_inject_scheduler_per_epoch,
 )
 
 
 def _inject_scheduler_twice(recipe: Recipe) -> Recipe:
-    """The scheduler is stepped twice per optimizer step: once by the loop, once by a helper that it calls."""
+    """Step the scheduler twice per optimizer step: in the loop and in a helper function."""
 
     def advance(state: TrainState) -> None:
         recipe.advance(state)
@@ -201,7 +201,7 @@ SCHEDULER_TWICE = Fault(
     name="scheduler-twice",
     leaf="C2.1",
     summary="the schedule runs at double speed",
-    change="the loop calls scheduler.step() twice in every step",
+    change="the loop calls scheduler.step() twice per step",
     inject=_inject_scheduler_twice,
 )
 
@@ -211,7 +211,7 @@ GAMMA = 0.5
 
 
 def _inject_step_decay(recipe: Recipe) -> Recipe:
-    """After the warmup the learning rate falls in four stairs where a cosine is declared."""
+    """Lower the learning rate in four stairs although a cosine is declared."""
 
     def build_scheduler(optimizer: Optimizer, config: TutorConfig) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: _step_decay_factor(step, config))
