@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two cores, two test processes, one thread each unless the caller wants more: small models gain nothing from it.
 ONE_THREAD := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MKL_NUM_THREADS=$${MKL_NUM_THREADS:-1}
 
-.PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs dist browser clean
+.PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs site dist browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
@@ -50,9 +50,17 @@ bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m slow
 	$(BIN)/python benchmarks/run_all.py
 
+# Everything in docs/ that is generated: pages from the code, output of executed commands, pictures of trained runs.
 docs: $(READY) browser
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/executed_pages.py
 	$(ONE_THREAD) $(BIN)/python docs/screenshots.py
+	$(ONE_THREAD) $(BIN)/python docs/gallery.py
+
+# The docs as a site in build/site, with search; open build/site/index.html, no server and no network needed.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 # The sdist and the wheel, which must install and start. With TAG=v1.2.3 in the environment, the version must be 1.2.3.
 dist:

@@ -1,5 +1,5 @@
-"""Write the generated pages: series, command line, questions, thresholds. `make docs` runs it; a test fails when one
-is stale, or left over.
+"""Write the generated pages: API, series, command line, questions, thresholds, trees. `make docs` runs it; a test
+fails if a page is stale or left over.
 
 python docs/generate.py
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 
+import steadyrun
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
 from steadyrun.questions.aliases import ALIASES, codes_of
@@ -46,8 +47,8 @@ def series_page() -> str:
     lines = [
         "# The series",
         "",
-        "What the recorder writes. `*` stands for a block, a parameter, a group, a class or a head.",
-        "A value that could not be measured is missing, never zero; NaN is a measured value.",
+        "Everything that the recorder writes. `*` stands for a block, a parameter, a group, a class or a head.",
+        "A value that could not be measured is missing, never zero. NaN is a measured value.",
         "",
         "| series | what it is | unit | measured by | panel |",
         "|---|---|---|---|---|",
@@ -60,10 +61,11 @@ def series_page() -> str:
         "",
         "## How often",
         "",
-        f"Each sampled probe measures at these intervals, and at steps {early} of every attempt.",
-        "The spectral norms of a large model are spread over the steps of an interval. After five samples attention is",
-        "looked at in four blocks at a time.",
-        '`steadyrun.record(…, every={"activations": 10})` changes one, `every=10` all, 0 switches a probe off.',
+        f"Each sampled probe measures at these intervals, and also at steps {early} of every attempt.",
+        "The spectral norms of a large model are spread over the steps of an interval. After five samples, attention",
+        "is measured in four blocks at a time.",
+        '`steadyrun.record(…, every={"activations": 10})` changes one interval, `every=10` all of them; 0 turns',
+        "a probe off.",
         "",
         "| probe | every |",
         "|---|---|",
@@ -91,7 +93,7 @@ def cli_page() -> str:
 
 
 def markdown_page(question: Question) -> str:
-    """Everything a question says of itself."""
+    """The page of a question."""
     lines = [f"# {question.code} {literal(question.name)}", ""]
     for part in question_page(question):
         lines += [f"## {part.heading}", "", *_part(part), ""]
@@ -100,10 +102,10 @@ def markdown_page(question: Question) -> str:
 
 
 def former_page(code: str) -> str:
-    """Where the page of a former code is today: old links go on working."""
+    """A pointer from a former code to its page, so that old links work."""
     pages = " and ".join(f"[{new} {literal(QUESTIONS[new].name)}]({new}.md)" for new in codes_of(code))
     title = f"# {code} is now {' and '.join(codes_of(code))}"
-    return NOTE + f"{title}\n\nSee {pages}, with both sources of evidence.\n"
+    return NOTE + f"{title}\n\nSee {pages}. The page covers both sources of evidence.\n"
 
 
 def _part(part: PagePart) -> list[str]:
@@ -128,11 +130,11 @@ def index_page() -> str:
     lines = [
         "# The questions",
         "",
-        "In the order of the walk. The first fault ends it. Some answers are symptoms: the questions they name are",
-        "asked first, and a fault found there is the cause. `steadyrun explain CODE` shows these pages in a terminal.",
-        "[thresholds.md](../thresholds.md) has all limits in one table. What [preflight](../preflight.md) tries before",
-        "training and the record shows as well has one code and one page. Sections P1 to P6 are the probes of what no",
-        "record shows.",
+        "All questions, in the order of the walk. The first fault ends the walk. Some answers are symptoms:",
+        "steadyrun then asks the questions that could explain them, and a fault found there is the cause. `steadyrun",
+        "explain CODE` shows these pages in a terminal. [thresholds.md](../thresholds.md) has all limits in one",
+        "table. If [preflight](../preflight.md) and the record show the same cause, it has one code and one page.",
+        "Sections P1 to P6 are probes for causes that no record shows.",
     ]
     for code in SECTIONS:
         lines += ["", f"## {code}: {SECTIONS[code]}", "", "| code | question | asks |", "|---|---|---|"]
@@ -147,7 +149,7 @@ def former_lines() -> list[str]:
         "",
         "## Former codes",
         "",
-        "They still work in `explain`, `--set`, `--only`, in files and in links.",
+        "Former codes still work in `explain`, `--set`, `--only`, in files and in links.",
         "",
         "| former code | code |",
         "|---|---|",
@@ -155,84 +157,54 @@ def former_lines() -> list[str]:
     ]
 
 
-# What each panel shows of a fault, which answer that is, and why it is not a stronger one.
+# What each panel can show, which answer that is, and why it has that grade.
 SIGNATURES = (
-    (
-        1,
-        "train falls below the baseline within 200 steps, classes together",
-        "S1.1 too-good",
-        "an easy task does it, too",
-    ),
-    (
-        1,
-        "the causal mask is broken",
-        "S1.1 sees-the-answer",
-        "the attention itself is the proof, where causal is declared",
-    ),
-    (1, "a spike to 8 or 10 within the first 100 steps", "S1.2 spike", "the missing warmup is proved by C2.1"),
-    (
-        1,
-        "train and validation diverge after some step, validation flat",
-        "S1.3 flattens",
-        "no bug by itself: stop there",
-    ),
-    (1, "train and validation diverge after some step, validation rising", "S1.3 rises", "C4.2 holds the fault"),
-    (2, "flat from step 0", "S2.1 flat", "C2.1 says why, and holds the fault"),
-    (
-        2,
-        "the minimum is reached before training ends",
-        "S2.2 early",
-        "C2.1 holds the fault where the length is declared",
-    ),
+    (1, "train falls below the baseline within 200 steps, in all classes", "S1.1 too-good", "easy tasks also do this"),
+    (1, "the causal mask is broken", "S1.1 sees-the-answer", "attention proves it, if causal is declared"),
+    (1, "a spike to 8 or 10 within the first 100 steps", "S1.2 spike", "C2.1 proves the missing warmup"),
+    (1, "train and validation diverge, validation flat", "S1.3 flattens", "not a bug by itself: stop there"),
+    (1, "train and validation diverge, validation rising", "S1.3 rises", "C4.2 has the fault"),
+    (2, "flat from step 0", "S2.1 flat", "C2.1 has the reason and the fault"),
+    (2, "the minimum is reached before training ends", "S2.2 early", "C2.1 has the fault, if the length is declared"),
     (3, "the norm explodes past 1000 within a few steps", "S3.1 exploding", "C5.1 finds the weights, D1 the overflow"),
-    (3, "gradients vanish", "S3.1 vanishing", "C3.1 holds the fault, where the loss does not fall"),
-    (3, "clipping never engages", "S3.2 never", "harmless where gradients are small by nature"),
-    (
-        4,
-        "a layer outside 3 times of the others",
-        "S4.1 outside",
-        "deep streams grow; C5.2 holds the fault, from 10 times",
-    ),
-    (4, "magnitudes grow with depth at step 0", "S4.2 growing", "C5.2 holds the fault"),
-    (4, "a dead layer", "S4.2 dead", "certain where all of the stream goes through it, untrained and trainable"),
+    (3, "gradients vanish", "S3.1 vanishing", "C3.1 has the fault, if the loss does not fall"),
+    (3, "clipping never engages", "S3.2 never", "harmless if gradients are small by nature"),
+    (4, "a layer beyond 3 times the others", "S4.1 outside", "deep streams grow; C5.2 has the fault, from 10 times on"),
+    (4, "magnitudes grow with depth at step 0", "S4.2 growing", "C5.2 has the fault"),
+    (4, "a dead layer", "S4.2 dead", "certain if the whole stream passes through it, untrained and trainable"),
     (
         5,
-        "spectral norms past twice their start",
+        "spectral norms beyond twice their start",
         "S5.1 growing",
-        "every healthy tutor has such a matrix: noted further out",
+        "healthy tutors have such a matrix: noted further out",
     ),
-    (5, "spectral norms start 100 times too high", "C5.1 too-wide", "asked of the initial weights instead"),
-    (5, "weight decay missing", "S5.2 declared-decay-missing", "a declaration that the optimizer breaks"),
-    (5, "norms grow without bound", "S5.2 growing", "D4.3 holds the fault, where the loss rises with them"),
-    (
-        6,
-        "more dead neurons than 5 to 10%",
-        "S6.1 dead",
-        "small networks with ReLU have 40% and are fine: noted from half",
-    ),
+    (5, "spectral norms start 100 times too high", "C5.1 too-wide", "asked about the initial weights instead"),
+    (5, "weight decay missing", "S5.2 declared-decay-missing", "the optimizer breaks a declaration"),
+    (5, "norms grow without bound", "S5.2 growing", "D4.3 has the fault, if the loss rises as well"),
+    (6, "more than 5 to 10% dead neurons", "S6.1 dead", "healthy small ReLU networks have 40%: noted from half on"),
     (
         6,
         "nearly all neurons dead from step 0",
         "S6.1 silent",
-        "certain where no input has an active unit, from first to last",
+        "certain if no input activates a unit, first to last step",
     ),
-    (6, "a stuck head", "S6.2 stuck", "certain where it is saturated from an untrained start to the end"),
+    (6, "a stuck head", "S6.2 stuck", "certain if it is saturated from an untrained start to the end"),
     (7, "the two curves are tangled", "S7.1 tangled", "asked from step 1500 on: short healthy runs are tangled"),
-    (7, "irregular falls faster than regular", "S7.2 irregular-first", "S1.1 and C4.2 hold the proofs"),
+    (7, "irregular falls faster than regular", "S7.2 irregular-first", "S1.1 and C4.2 have the proofs"),
 )
 
 
 def signature_lines() -> list[str]:
-    """The signatures of the panels: what answers them, and why it is a fault or a note."""
+    """The signatures of the panels: the answer to each, and why it is a fault or a note."""
     lines = [
         "",
         "## The signatures of the seven panels",
         "",
-        "They come after the two trees, in the order in which one reads a dashboard: the loss (S1.1, S1.2), gradients",
+        "Signatures come after the two trees, in the reading order of a dashboard: the loss (S1.1, S1.2), gradients",
         "(S3), the learning rate (S2), training against validation (S1.3), layers (S4, S5, S6), classes (S7). A",
-        "signature is a fault only where it is certain; what healthy training does, too, is a note, or left to a tree.",
+        "signature is a fault only if it is certain. What healthy training also does is a note, or left to a tree.",
         "",
-        "| panel | one sees | answer | kind | why |",
+        "| panel | what you see | answer | kind | why |",
         "|---|---|---|---|---|",
     ]
     for panel, seen, answer, why in SIGNATURES:
@@ -243,20 +215,21 @@ def signature_lines() -> list[str]:
 
 
 def thresholds_page() -> str:
-    """Every limit with the rule of thumb and what runs measured."""
+    """Every limit with its source and its measured values."""
     lines = [
         "# The thresholds",
         "",
-        "Every limit, the rule of thumb behind it, what honest runs measured, and why the value stands. To change one",
-        "for a single check: `steadyrun check RUN --set C3.1.high=8`. To keep a change, in `steadyrun.toml`:",
+        "Every limit, with the rule of thumb behind it, the values measured on healthy and broken runs, and the reason",
+        "for the decision. To change a limit for one check: `steadyrun check RUN --set C3.1.high=8`. To keep a",
+        "change, write it into `steadyrun.toml`:",
         "",
         "```toml",
         '[thresholds."C3.1"]',
         "high = 8",
         "```",
         "",
-        'or in `pyproject.toml` under `[tool.steadyrun.thresholds."C3.1"]`. The nearest folder counts that has such a',
-        "section, from the working directory upwards. Reports say which limits were changed, and from what.",
+        'or into `pyproject.toml` under `[tool.steadyrun.thresholds."C3.1"]`. The nearest folder with such a section',
+        "wins, from the working directory upwards. Reports show changed limits with their old values.",
         "",
         "| question | threshold | value | unit | rule of thumb | healthy median | 99th percentile | worst | fault runs "
         "| decision |",
@@ -297,7 +270,7 @@ def _row(question: Question, threshold: Threshold) -> str:
 
 
 def trees_page() -> str:
-    """The trees as they are walked; the same drawing as `steadyrun explain tree`."""
+    """The trees; the same drawing as `steadyrun explain tree`."""
     lines = ["# The trees", "", HOW_TO_READ, ""]
     for tree in TREES:
         lines += [f"## {tree.capitalize()}", "", "```", *drawn(tree), "```", ""]
@@ -305,12 +278,13 @@ def trees_page() -> str:
 
 
 def outcomes_page() -> str:
-    """How often each fault, suspect and note was given on the measured runs."""
+    """How often each fault, suspect and note came up on the measured runs."""
     lines = [
-        "# How often each answer is given",
+        "# How often each answer comes up",
         "",
-        "Measured with `benchmarks/outcomes.py` on healthy runs of training programs, and on runs with a known",
-        "bug. A suspect's likelihood in a report is taken from here. The bound: at 95%, fewer healthy runs get it.",
+        "Measured with `benchmarks/outcomes.py` on healthy runs of training programs and on runs with a known bug.",
+        "Reports take the likelihood of a suspect from this table. The bound is the upper end of the 95% interval for",
+        "healthy runs.",
         "",
         "| question | outcome | grade | healthy runs | bound | broken runs |",
         "|---|---|---|---|---|---|",
@@ -326,7 +300,52 @@ def outcomes_page() -> str:
     return NOTE + "\n".join([*lines, ""])
 
 
+# The public names by purpose; `api_page` refuses a name that is missing here.
+API = {
+    "Record": ("record", "Run", "Task", "Forward", "Alerts"),
+    "Check and compare": ("check", "Report", "compare", "ComparedRuns", "preflight", "suggest_clip"),
+    "Replay, trial and post-mortem": ("replay", "Replay", "trial", "Trial", "postmortem", "verify"),
+    "Read and show": (
+        "open_run",
+        "RunView",
+        "Series",
+        "Event",
+        "Found",
+        "Dropped",
+        "dashboard",
+        "Dashboard",
+        "import_log",
+    ),
+    "Errors": (
+        "SteadyrunError",
+        "UsageError",
+        "FaultFound",
+        "LogError",
+        "RunDirectoryError",
+        "NewerSchemaError",
+    ),
+}
+
+
+def api_page() -> str:
+    """Every public name; the site puts its signature and docstring in the place of each `:::` line."""
+    if missing := set(steadyrun.__all__) ^ {name for names in API.values() for name in names}:
+        raise ValueError(f"docs/generate.py: put into API, or take out of it: {', '.join(sorted(missing))}")
+    lines = [
+        "# Python API",
+        "",
+        "All public names of `steadyrun`, as `dir(steadyrun)` lists them. The docs site (`make site`) shows the",
+        "signature and the docstring of each; in Python, `help(steadyrun.record)` shows the same.",
+        "`steadyrun.__version__` is the version.",
+    ]
+    for purpose, names in API.items():
+        lines += ["", f"## {purpose}", ""]
+        lines += [f"::: {steadyrun._HOMES[name]}.{name}\n" for name in names]
+    return NOTE + "\n".join(lines)
+
+
 PAGES = {
+    "api.md": api_page,
     "series.md": series_page,
     "outcomes.md": outcomes_page,
     "cli.md": cli_page,

@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ HERE = Path(__file__).parent / "images"
 RUNS = ("bad-init", "no-warmup", "broken-mask", "lr-jump")
 ZOOMED = ("lr-jump",)  # shown where its first finding is
 SIZE = {"width": 1440, "height": 900}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def take(browser: Any, run: str) -> None:
@@ -43,20 +46,26 @@ def take(browser: Any, run: str) -> None:
     print(f"wrote docs/images/{target.name} ({target.stat().st_size // 1024} KiB)")
 
 
-def main() -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        sys.exit("no screenshots: chromium is not installed")
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """A headless chromium of this machine."""
+    if CHROMIUM is None:
+        sys.exit("no screenshots: chromium is not installed; `make browser` installs it")
     from playwright.sync_api import sync_playwright
 
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def main() -> None:
     HERE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, open_browser() as browser:
         os.chdir(folder)
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for fault in RUNS:
             train_recorded(load_recipe(fault, seed=1, steps=600), Path("experiments") / fault)
             take(browser, f"experiments/{fault}")
-        browser.close()
         os.chdir(HERE)
 
 

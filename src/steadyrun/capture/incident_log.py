@@ -65,8 +65,8 @@ class Triggers:
         for spike in spikes(Points("loss", np.array(self._steps), values), WINDOW, SIGMAS, BACK, SETTLED):
             if spike.start_step > self._reported_until:
                 self._reported_until = spike.peak_step
-                above = f"{spike.sigmas:.1f} standard deviations above {spike.level:.3g}"
-                why = f"the loss jumped to {spike.value:.3g}, {above}"
+                usual = normally(spike.level, spike.deviation)
+                why = f"the loss jumped to {shown(spike.value)}, {usual} ({shown(spike.sigmas)} σ)"
                 yield "spike", spike.start_step, why, spike.sigmas
 
 
