@@ -20,6 +20,7 @@ from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDO
 from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import spikes
 from steadyrun.store.writer import RunWriter
+from steadyrun.text import normally, shown
 
 # Losses as they arrive: one that is not finite, and one that jumped by the rule of D2.1.
 
