@@ -73,7 +73,7 @@ def test_a_frame_of_80_by_24(run: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("lines", [2, 5, 9, 17, 24, 50])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_every_size_is_filled_and_never_exceeded(run: Path, columns: int, lines: int, ascii_only: bool) -> None:
-    found = [text.plain for text in frame(_board(run), Screen(columns, lines, ascii_only, "q leaves"))]
+    found = [text.plain for text in frame(_board(run), Screen(columns, lines, ascii_only, "q exits"))]
     assert len(found) <= lines
     assert max(len(line) for line in found) <= columns
     assert not ascii_only or all(line.isascii() for line in found)
@@ -153,7 +153,7 @@ def test_keys_that_leave(tmp_path: Path, key: str, code: int) -> None:
     with writing(tmp_path / "run") as writer:
         writer.write(3.0)
         terminal = Terminal("top", str(tmp_path / "run"), "--interval", "0.05")
-        terminal.until("q leaves")
+        terminal.until("q exits")
         terminal.press("x")
         terminal.press(key)
         assert terminal.wait() == code
