@@ -102,7 +102,12 @@ QUESTION = Question(
             fix="Use ReLU or GELU, residual connections and normalisation; initialise for the activation in use.",
             explains=("C1.2", "C4", "S", "P6"),
         ),
-        Outcome(name="weak", answer=NOTE, meaning="the first blocks get a far smaller gradient than the last"),
+        Outcome(
+            name="weak",
+            answer=NOTE,
+            meaning="the first blocks get a far smaller gradient than the last",
+            fix="No action is needed while the loss falls; otherwise add residual connections or norm layers.",
+        ),
     ),
     find=find,
     always=True,

@@ -35,7 +35,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _low(run, f"{loss_0}, {shown(-offset)} below {guess}", first, measured, limit)
     if abs(offset) > limit["band"]:
         side = "above" if offset > 0 else "below"
-        message = f"{loss_0}, {shown(abs(offset))} {side} {guess}; limit {limit['band']:g}."
+        message = f"{loss_0}, {shown(abs(offset))} {side} {guess}; normally within {limit['band']:g}."
         return Finding("off", message, measured, 0)
     return Finding("pass", f"{loss_0}, within {limit['band']:g} of {guess}.", measured, 0)
 
@@ -55,7 +55,7 @@ def _low(run: Signals, facts: str, first: float, measured: dict[str, float], lim
             "layers have their initial scales."
         )
         return Finding("counts-too-little", message, measured, 0)
-    message = f"{facts}; limit {limit['low']:g}. Trained weights, a class prior in the bias or another loss explain it."
+    message = f"{facts}; normally within {limit['low']:g}. Trained weights, a class prior or another loss explain it."
     return Finding("low", message, measured, 0)
 
 
@@ -121,19 +121,22 @@ QUESTION = Question(
         Outcome(
             name="off",
             answer=NOTE,
-            meaning="the first loss differs from that of a guess",
+            meaning="the first loss is not quite that of a uniform guess",
+            fix="No action is needed while the loss falls; otherwise check the initialisation of the output layer.",
         ),
         Outcome(
             name="high",
             answer=NOTE,
-            meaning="the first loss is far above that of a guess",
+            meaning="the first loss is far above that of a uniform guess",
             fix="Check the initialisation of the output layer and its bias, and that the loss is a mean over items. A "
             "margin, an auxiliary loss or another unit also explains it.",
         ),
         Outcome(
             name="low",
             answer=NOTE,
-            meaning="the first loss is far below that of a guess",
+            meaning="the first loss is far below that of a uniform guess",
+            fix="If the weights are trained, declare config={'init': 'pretrained'}; otherwise print the loss mask and "
+            "the bias of the output layer.",
         ),
         Outcome(
             name="already-trained",

@@ -144,7 +144,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss scale adapts as it should"),
-        Outcome(name="low", answer=NOTE, meaning="the loss scale is very low, but training continued"),
+        Outcome(
+            name="low",
+            answer=NOTE,
+            meaning="the loss scale is very low, but training continued",
+            fix="No action is needed while the loss falls; otherwise switch to bf16.",
+        ),
         Outcome(
             name="constant",
             answer=FAULT,

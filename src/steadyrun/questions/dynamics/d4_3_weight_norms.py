@@ -61,6 +61,7 @@ QUESTION = Question(
             name="changing",
             answer=NOTE,
             meaning="weight norms change a lot while the loss rises",
+            fix="Train on and check again; record a validation loss if there is none.",
         ),
         Outcome(
             name="growing",

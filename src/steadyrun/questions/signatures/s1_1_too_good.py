@@ -188,6 +188,7 @@ QUESTION = Question(
             name="too-good",
             answer=NOTE,
             meaning="the loss is far below the baseline very early",
+            fix="Check that no input contains its label, and that baseline_loss in the config is right.",
         ),
         Outcome(
             name="nothing-left",
@@ -200,6 +201,7 @@ QUESTION = Question(
             name="part-looks-ahead",
             answer=NOTE,
             meaning="one stack attends to later tokens and another does not",
+            fix="No action is needed for an encoder; a decoder needs a causal mask (is_causal=True).",
         ),
         Outcome(
             name="sees-the-answer",

@@ -86,8 +86,14 @@ QUESTION = Question(
             name="exploding",
             answer=NOTE,
             meaning="gradients explode in the first steps",
+            fix="Clip gradients, warm up the learning rate, and check the initial weights.",
         ),
-        Outcome(name="vanishing", answer=NOTE, meaning="gradients have vanished"),
+        Outcome(
+            name="vanishing",
+            answer=NOTE,
+            meaning="gradients have vanished",
+            fix="No action is needed if the model has learned its task; otherwise look for saturated or dead units.",
+        ),
     ),
     find=find,
 )

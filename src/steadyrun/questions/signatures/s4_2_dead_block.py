@@ -144,8 +144,15 @@ QUESTION = Question(
             name="quiet",
             answer=NOTE,
             meaning="a residual block has outputs near zero",
+            fix="No action is needed while the loss falls; otherwise check how this block is initialised and scaled.",
         ),
-        Outcome(name="growing", answer=NOTE, meaning="activations grow with depth before training"),
+        Outcome(
+            name="growing",
+            answer=NOTE,
+            meaning="activations grow with depth before training",
+            fix="No action is needed while the loss falls; otherwise scale residual branches by 1 / sqrt(2 * blocks),"
+            " or add norm layers.",
+        ),
         Outcome(
             name="dead",
             answer=FAULT,

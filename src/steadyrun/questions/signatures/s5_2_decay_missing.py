@@ -142,8 +142,16 @@ QUESTION = Question(
             name="decay-not-seen",
             answer=NOTE,
             meaning="the declared weight decay is not in the optimizer",
+            fix="Pass weight_decay to the optimizer's param groups. No action is needed if decay is part of the loss "
+            "or done by hand.",
         ),
-        Outcome(name="growing", answer=NOTE, meaning="the norm of all weights grows without bound"),
+        Outcome(
+            name="growing",
+            answer=NOTE,
+            meaning="the norm of all weights grows without bound",
+            fix="No action is needed while the loss falls; otherwise raise the weight decay or lower the learning "
+            "rate.",
+        ),
         Outcome(
             name="declared-decay-missing",
             answer=FAULT,

@@ -131,12 +131,25 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no attention head is dead"),
-        Outcome(name="dead", answer=NOTE, meaning="attention heads died during training"),
-        Outcome(name="narrow", answer=NOTE, meaning="an attention head is narrow from the start, perhaps by design"),
+        Outcome(
+            name="dead",
+            answer=NOTE,
+            meaning="attention heads died during training",
+            fix="No action is needed while the loss falls; otherwise lower the learning rate and look at the scores "
+            "of these heads.",
+        ),
+        Outcome(
+            name="narrow",
+            answer=NOTE,
+            meaning="an attention head is narrow from the start, perhaps by design",
+            fix="No action is needed if this is the design; otherwise check what scales the scores of this head.",
+        ),
         Outcome(
             name="stuck-block",
             answer=NOTE,
             meaning="all heads of a block attend to a single key from the start",
+            fix="No action is needed if this is the design; otherwise check the mask and what scales the scores of "
+            "this block.",
         ),
         Outcome(
             name="stuck",

@@ -310,7 +310,12 @@ QUESTION = Question(
             name="few", answer=PASS, meaning="only a few losses are recorded, and each is lower than the one before"
         ),
         Outcome(name="else", answer=PASS, meaning="the loss is too noisy to judge, but held-out data shows progress"),
-        Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost part of its descent"),
+        Outcome(
+            name="partly-lost",
+            answer=NOTE,
+            meaning="the loss has lost part of its descent",
+            fix="Train on and check again; if the loss climbs further, go back to the best checkpoint.",
+        ),
         Outcome(
             name="unjudged",
             answer=NOTE,

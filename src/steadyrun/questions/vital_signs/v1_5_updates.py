@@ -99,7 +99,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="in-range", answer=PASS, meaning="units are active and weights move by a useful amount"),
-        Outcome(name="large", answer=NOTE, meaning="updates are very large, though the loss fell"),
+        Outcome(
+            name="large",
+            answer=NOTE,
+            meaning="updates are very large, though the loss fell",
+            fix="No action is needed while the loss falls; otherwise divide the learning rate by 10.",
+        ),
         Outcome(
             name="dead",
             answer=SUSPECT,
