@@ -29,9 +29,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     enough = min(len(points) for points in series.values()) >= limit["samples"]
     falls = _falls([norms[name] for name in names], limit["falls"])
     if 0 < ratio < limit["ratio"] and falls and enough:
-        return Finding("vanishing", f"{facts}, a ratio of {shown(ratio)} (limit {limit['ratio']:g}).", measured)
+        return Finding(
+            "vanishing", f"{facts}, a ratio of {shown(ratio)} (expected at least {limit['ratio']:g}).", measured
+        )
     if 0 < ratio < limit["small"] and falls:
-        return Finding("weak", f"{facts}, a ratio of {shown(ratio)}.", measured)
+        return Finding("weak", f"{facts}, a ratio of {shown(ratio)} (normally at least {limit['small']:g}).", measured)
     return Finding("pass", f"{facts}.", measured)
 
 

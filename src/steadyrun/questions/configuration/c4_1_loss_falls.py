@@ -271,7 +271,7 @@ QUESTION = Question(
         Threshold(
             name="travel",
             value=0.1,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="if weights moved by less and only Adam's learning rate explains it, the learning rate is too low",
             seed="",
             decision="a fifth of the limit of C7.1; only for a loss that has not moved at all",

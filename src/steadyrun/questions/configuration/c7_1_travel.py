@@ -91,9 +91,9 @@ def _clipped(run: Signals) -> float:
 QUESTION = Question(
     code="C7.1",
     name="weights move far enough",
-    asks="Do random initial weights move by a useful fraction of their size in the whole run?",
+    asks="Do random initial weights move by a useful fraction of their norm in the whole run?",
     why="A model learns by moving its weights away from their random start. If all steps together move them by less "
-    "than half of their size, the loss may still fall, but only by a little of what is possible.",
+    "than half of their norm, the loss may still fall, but only by a little of what is possible.",
     needs=("update_ratio/*", "loss", "init or vocab_size"),
     panel=2,
     thresholds=(
@@ -101,7 +101,7 @@ QUESTION = Question(
         Threshold(
             name="travel",
             value=0.5,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="weights that move less cannot learn much",
             seed="",
             decision="healthy runs from a random start whose loss falls by less than half reach 0.7 and more",
@@ -118,7 +118,7 @@ QUESTION = Question(
         Threshold(
             name="hardly",
             value=0.2,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="weights that move less stay near their random start, which only a solved task excuses",
             seed="",
             decision="healthy runs from a random start reach 0.5 and more",

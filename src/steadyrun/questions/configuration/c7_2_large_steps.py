@@ -119,7 +119,7 @@ QUESTION = Question(
         Threshold(
             name="move",
             value=0.025,
-            unit="of the median block's size per step",
+            unit="of the norm of the median block's weights per step",
             meaning="larger steps overwrite what was learned, if weights also grow",
             seed="",
             decision="healthy runs whose loss falls by less than half reach 0.02, and one 0.06 without growth",
@@ -127,7 +127,7 @@ QUESTION = Question(
         Threshold(
             name="growth",
             value=3,
-            unit="times the first size, of the block that grew most",
+            unit="times the initial norm, of the block that grew most",
             meaning="weights that grow more drift away",
             seed="",
             decision="healthy runs from a random start whose loss falls by less than half reach 1.8",
@@ -145,7 +145,7 @@ QUESTION = Question(
         Threshold(
             name="far",
             value=8,
-            unit="times the first size of the median block",
+            unit="times the initial norm of the median block",
             meaning="weights that grow more have drifted away, whatever their last steps were",
             seed="",
             decision="healthy runs reach 6.8",

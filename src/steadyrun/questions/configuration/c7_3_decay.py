@@ -125,7 +125,7 @@ QUESTION = Question(
         Threshold(
             name="left",
             value=0.8,
-            unit="of the first size",
+            unit="of the initial norm",
             meaning="weights that keep more are not shrinking",
             seed="",
             decision="weights that learn grow; decay and gradient may balance at the end without harm",
@@ -152,7 +152,7 @@ QUESTION = Question(
         Threshold(
             name="collapsed",
             value=0.4,
-            unit="of the first size",
+            unit="of the initial norm",
             meaning="weights that shrink further retain only noise, even if the gradient is larger than decay",
             seed="",
             decision="healthy runs keep 0.7 and more",

@@ -44,8 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0 and values[0] > 1:
         return Finding(
             "constant",
-            f"The loss scale stays at {shown(values[0])} in spite of {counted(len(bad), 'overflow')} "
-            f"(limit {limit['ignored']:g}).",
+            f"The loss scale stays at {shown(values[0])} in spite of {counted(len(bad), 'overflow')}.",
             measured,
             int(bad[0]),
         )

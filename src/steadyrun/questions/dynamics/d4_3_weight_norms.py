@@ -24,7 +24,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     worst = max(known, key=lambda name: abs(math.log(known[name])))
     times = known[worst]
     measured = {"times": times}
-    change = f"by a factor of {shown(times)} in {stretch.window} steps (limit {limit['times']:g})"
+    bound = f"limit {limit['times']:g}" if times > 1 else f"expected at least {1 / limit['times']:g}"
+    change = f"by a factor of {shown(times)} in {stretch.window} steps ({bound})"
     facts = f"The weight norm of {worst} changes {change}"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)

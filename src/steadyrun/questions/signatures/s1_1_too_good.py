@@ -99,13 +99,15 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     measured = {**measured, "under": share}
     facts = f"; {facts}" if facts else ""
     if share > limit["under"] or known_facts(run, limit).start == LEARNED:
-        return Finding("pass", f"{words} {shown(baseline)} (limit {percent(limit['under'])}){facts}.", measured)
+        return Finding(
+            "pass", f"{words} {shown(baseline)} (expected at least {percent(limit['under'])}){facts}.", measured
+        )
     apart = _classes_apart(run, by, limit.count("recent"))
     if apart is not None and apart > limit["apart"]:
         message = f"{words} {shown(baseline)}, with class losses {percent(apart)} apart{facts}."
         return Finding("pass", message, measured, step)
     together = f", with class losses {percent(apart)} apart" if apart is not None else ""
-    message = f"{words} {shown(baseline)} (limit {percent(limit['under'])}){together}{facts}."
+    message = f"{words} {shown(baseline)} (expected at least {percent(limit['under'])}){together}{facts}."
     return Finding("too-good", message, measured, step)
 
 

@@ -27,7 +27,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         if measured_decay is None or not run.config.get("no_decay"):
             message = f"{facts}. A penalty in the loss, or decay by hand, would not show."
             return Finding("decay-not-seen", message, measured, 0)
-        message = f"{facts} (limit {limit['decay'] * declared:g}). no_decay declares which parameters are exempt."
+        message = (
+            f"{facts} (expected at least {limit['decay'] * declared:g}). no_decay declares which parameters are exempt."
+        )
         return Finding("declared-decay-missing", message, measured, 0)
     growth = _growth(run, limit)
     if growth is None:

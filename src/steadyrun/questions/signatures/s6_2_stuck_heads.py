@@ -61,7 +61,7 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
         return Finding("stuck-block", f"{facts}. These are all its heads.", measured, dead.step_at(0))
     if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0], known_facts(run, limit)):
         return Finding("narrow", f"{facts}. {_not_certain(least, lowest, limit)}", measured, dead.step_at(0))
-    message = f"{facts}. {_BY_SCORES} is at most {shown(lowest)} nats (limit {limit['entropy']:g})."
+    message = f"{facts}. {_BY_SCORES} is at most {shown(lowest)} nats (expected at least {limit['entropy']:g})."
     return Finding("stuck", message, measured, dead.step_at(0))
 
 
