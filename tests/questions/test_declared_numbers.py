@@ -19,6 +19,10 @@ DECLARE = {"Threshold", "Outcome", "Question"}
 EXCEPTIONS = {
     "_SHOWN": "presentation: how many names, steps or values a message lists",
     "_PER": "presentation: the unit of a measured number, per 100 or per 1,000 steps",
+    "_ADVISED": "presentation: the values that a fix recommends",
+    "_NEAR": "presentation: which of two factors a fix recommends",
+    "_HARDLY": "presentation: a smaller change of the loss is not called a fall",
+    "_GROWN": "presentation: a smaller growth is worded as none",
     "_TINY": "guard against a division by zero",
     "_POINTS": "method: points of a curve, where more change nothing",
     "_ENOUGH_POINTS": "method: points of a curve, where more change nothing",

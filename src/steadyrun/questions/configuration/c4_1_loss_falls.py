@@ -19,7 +19,8 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.text import apart, counted, percent, shown
 
 _PER = 100  # steps: the unit of a slope
-_NEAR = 0.2  # of the smallest useful update: three times the learning rate comes close to it
+_NEAR = 0.2  # of the smallest useful update: the smaller factor of the learning rate comes close to it
+_ADVISED = (10, 3)  # factors of the learning rate that the fix recommends: far below that update, and near it
 _TERMS = "Look at each term of the loss on its own."
 _CLIP = "Raise the clip threshold first: see C7.1."
 _INIT = "Declare config={'init': 'random'} or config={'init': 'pretrained'}."
@@ -164,7 +165,7 @@ def _expected(fall: float) -> str:
 
 def _raise_rate(reached: float) -> str:
     """The fix for updates that reach this fraction of the smallest that lets a model learn."""
-    return f"Multiply lr_max by {3 if reached > _NEAR else 10} and run `steadyrun check` again."
+    return f"Multiply lr_max by {_ADVISED[reached > _NEAR]} and run `steadyrun check` again."
 
 
 def _validation_falls(run: Signals, limit: Limits) -> bool:

@@ -16,7 +16,7 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.step_sizes import moving, shrinking
 from steadyrun.text import percent, shown
 
-_DECOUPLED, _ADDED = 0.1, 1e-3  # the largest weight decay that the fix recommends, for AdamW and for SGD
+_ADVISED = (1e-3, 0.1)  # the largest weight decay that the fix recommends: for SGD, and decoupled as in AdamW
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -40,7 +40,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     if not (stronger or collapsed):
         return Finding("weaker", words, measured)
-    usual = group.decay <= (_DECOUPLED if group.decoupled else _ADDED)  # then the usual values do not help
+    usual = group.decay <= _ADVISED[group.decoupled]  # then the usual values do not help
     return Finding("too-strong", words, measured, fix="Divide the weight decay by 10." if usual else "")
 
 

@@ -18,8 +18,8 @@ from steadyrun.text import percent, shown
 
 _HOW = "call run.watch(model, optimizer) before training, with the probe `moments` on"
 
-_USUAL = 1e-8  # the default epsilon
-_GROWN = 1.1  # times
+_ADVISED = 1e-8  # the epsilon that the fix recommends
+_GROWN = 1.1  # times: a smaller growth is worded as none
 _LOWER = "If the loss at step 200 is lower than in this run at step 200,"
 _SMALLER = f"Train 200 steps with eps=1e-15. {_LOWER} epsilon was too large for these gradients."
 _TINY_GRADIENTS = (
@@ -42,7 +42,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
         message = f"{facts} (limit {percent(limit['epsilon'])}); {words}."
-        if epsilon > _USUAL:
+        if epsilon > _ADVISED:
             return Finding("epsilon", message, measured)
         return Finding("epsilon", message, measured, fix=_TINY_GRADIENTS, experiment=_SMALLER)
     return Finding("in-range", f"{facts}; {words}.", measured)

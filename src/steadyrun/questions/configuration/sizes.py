@@ -12,7 +12,7 @@ from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
-_SAME = 1e-6  # rounding
+_ROUNDING = 1e-6
 _HARDLY = 0.01  # of the first loss: a smaller change is not a fall
 
 LEARNED = Threshold(
@@ -66,7 +66,7 @@ def fall_in_words(run: Signals, limit: Limits) -> str:
     loss, gone = levels(run, "loss", limit["losses"]), fallen(run, limit)
     if gone < 0:
         return f"the loss ends at {shown(loss.end)}, above its start or a guess"
-    if gone < loss.fallen - _SAME:
+    if gone < loss.fallen - _ROUNDING:
         return f"the loss ends at {shown(loss.end)}, {percent(gone)} below that of a guess"
     return f"{change_in_words(gone)}, to {shown(loss.end)}"
 

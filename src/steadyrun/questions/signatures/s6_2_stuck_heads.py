@@ -73,7 +73,7 @@ def _not_certain(least: Points | None, lowest: float, limit: Limits) -> str:
     if least is None:
         return "The entropy without additive masks was not recorded."
     if lowest > limit["entropy"]:
-        return f"{_BY_SCORES} reaches {shown(lowest)} nats (limit {limit['entropy']:g})."
+        return f"{_BY_SCORES} reaches {shown(lowest)} nats, above {limit['entropy']:g}."
     return "It may have started from learned weights, or be partly frozen."
 
 
