@@ -10,7 +10,7 @@ from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.intent import summed_loss, unknown_classes, untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -46,16 +46,18 @@ def _low(run: Signals, facts: str, first: float, measured: dict[str, float], lim
         raise NotApplicable(f"the first loss, {shown(first)}, is that of a binary cross-entropy (ln 2)")
     new, known = _norm_scales(run)
     if run.config.get("init") == "random" and new < known:
-        message = f"{facts}. Random weights are declared, but {known - new} of {known} norm layers have trained scales."
+        have = "has" if known - new == 1 else "have"
+        trained = f"{known - new} of {counted(known, 'norm layer')} {have} trained scales"
+        message = f"{facts}. Random weights are declared, but {trained}."
         return Finding("already-trained", message, measured, 0)
     baseline = run.declared("baseline_loss")
     if known and run.config.get("init") == "random" and baseline is not None and first < baseline:
         message = (
-            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: {known} of {known} norm "
-            "layers have their initial scales."
+            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: no norm scale has changed "
+            f"({counted(known, 'norm layer')})."
         )
         return Finding("counts-too-little", message, measured, 0)
-    message = f"{facts}; normally within {limit['low']:g}. Trained weights, a class prior or another loss explain it."
+    message = f"{facts}; limit {limit['low']:g}. Trained weights, a class prior in the bias or another loss explain it."
     return Finding("low", message, measured, 0)
 
 

@@ -429,7 +429,7 @@ QUESTION = Question(
         Outcome(
             name="slow",
             answer=NOTE,
-            meaning="the loss falls, but slowly",
+            meaning="the loss falls slowly, or only in validation",
             fix="Train on and check again, or try three times the learning rate.",
         ),
         Outcome(

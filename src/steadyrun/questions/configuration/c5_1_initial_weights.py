@@ -82,8 +82,13 @@ def _far_biases(run: Signals, limit: Limits, biases: list[Weight], proof: str) -
     proof = proof or _predicts_badly(run, limit) or _steep(run, limit)
     if not far or not proof:
         return ""
-    facts = _say(far, lambda w: f"all {w.size} values between {shown(w.low)} and {shown(w.high)}", limit["far_bias"])
+    facts = _say(far, lambda w: f"all {w.size} values {_between(w)}", limit["far_bias"])
     return f"{facts}. {proof}."
+
+
+def _between(weight: Weight) -> str:
+    low, high = shown(weight.low), shown(weight.high)
+    return f"are {low}" if low == high else f"lie between {low} and {high}"
 
 
 def _alike(matrices: list[Weight], limit: Limits, measured: dict[str, float]) -> Finding | None:

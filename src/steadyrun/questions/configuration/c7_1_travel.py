@@ -43,7 +43,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     name, furthest = longest(run)
     if furthest >= max(limit["travel"], limit["apart"] * way):
         measured["furthest"] = furthest
-        message = f"{words}, while {name} moved by {percent(furthest)} of its norm"
+        message = f"{words}, while {name} moved by {shown(furthest)} times its norm"
         return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
     peak = "" if np.isnan(rate) else f" The learning rate peaks at {shown(rate)}."

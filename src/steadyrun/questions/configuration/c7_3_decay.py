@@ -32,11 +32,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     weaker = left < limit["left"] or kept < limit["kept"]
     stronger = share > limit["share"] and weaker and gone < limit["learned"]
     collapsed = left < limit["collapsed"] and gone < limit["half"]
-    most = f" (limit {limit['share']:.0%})" if stronger else ""
+    size, largest = f"{percent(share)} of the {of}", f"{limit['share']:.0%}"
+    if share > 1:
+        size, largest = f"{shown(share)} times the {of}", f"{limit['share']:g} times"
+    most = f" (limit {largest})" if stronger else ""
     least = f" (expected at least {limit['collapsed']:.0%})" if collapsed else ""
     words = (
-        f"Weight decay {shown(group.decay)} {_per_step(run, group)}; in a typical block it is {percent(share)} of the "
-        f"{of}{most}. Weights end at {percent(left)} of their initial norm{least}; {fall_in_words(run, limit)}."
+        f"Weight decay {shown(group.decay)} {_per_step(run, group)}; in a typical block it is "
+        f"{size}{most}. Weights end at {percent(left)} of their initial norm{least}; {fall_in_words(run, limit)}."
     )
     if not (stronger or collapsed):
         return Finding("weaker", words, measured)

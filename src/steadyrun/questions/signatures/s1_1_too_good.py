@@ -69,8 +69,9 @@ def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Fi
     worst = sorted(looking, key=lambda name: -looking[name])
     first = run.points(f"future_attention/{worst[0]}")
     more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
+    attend = "attends" if len(looking) == 1 else "attend"
     facts = (
-        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers attend to later keys: "
+        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers {attend} to later keys: "
         f"{', '.join(f'{name} with {percent(looking[name])}' for name in worst[:_SHOWN])}{more} "
         f"of the weight (limit {percent(limit['future'])})"
     )
