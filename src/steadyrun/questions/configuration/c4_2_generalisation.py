@@ -33,10 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
     step = gap.val.step_at(early)
-    facts = (
-        f"The gap (validation minus training loss) is {shown(at * gap.unit)} at step {step} and "
-        f"{shown(last * gap.unit)} at the end"
-    )
+    then, now = shown(at * gap.unit), shown(last * gap.unit)
+    now = "" if then == now else f"{now} "
+    facts = f"The gap (validation minus training loss) is {then} at step {step} and {now}at the end"
     best, end = shown(gap.val.values[gap.best]), shown(gap.val.values[-1])
     course = f"Validation is {best} at its best (step {gap.val.step_at(gap.best)}) and {end} at the end"
     if gap.best == len(gap.val) - 1:
