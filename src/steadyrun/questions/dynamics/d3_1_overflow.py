@@ -56,7 +56,7 @@ QUESTION = Question(
             name="skipped",
             answer=NOTE,
             meaning="some gradients are not finite, and training continued",
-            fix="No action is needed while the loss falls: a loss scaler skips such steps.",
+            fix="No action is needed while the loss falls.",
         ),
         Outcome(
             name="overflow",

@@ -75,7 +75,7 @@ QUESTION = Question(
             name="tangled",
             answer=NOTE,
             meaning="neither class leads: forms are memorised one by one",
-            fix="Train on and check again; more regular examples help the model to find the rule.",
+            fix="Train on and check again.",
         ),
     ),
     find=find,
