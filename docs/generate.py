@@ -176,7 +176,7 @@ SIGNATURES = (
         5,
         "spectral norms beyond twice their start",
         "S5.1 growing",
-        "healthy tutors have such a matrix: noted further out",
+        "healthy tutor runs have such a matrix: noted further out",
     ),
     (5, "spectral norms start 100 times too high", "C5.1 too-wide", "asked about the initial weights instead"),
     (5, "weight decay missing", "S5.2 declared-decay-missing", "the optimizer breaks a declaration"),

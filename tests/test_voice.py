@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PHRASES = {
-    r", too\b(?! (?:many|few|much|large|small|high|low|short|long|little|wide|far|slow|early|late))": "also",
+    r", too\b(?!-|\w| (?:many|few|much|large|small|high|low|short|long|little|wide|far|slow|early|late))": "also",
     r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|better\b|worse\b|larger\b|smaller\b|higher\b"
     r"|lower\b|\w+ than\b)\w+": "is not a ...",
     r"(?<!-)\btold\b": "reported, shown",
@@ -23,8 +23,8 @@ PHRASES = {
     r"\bwalk again\b": "run `steadyrun check` again",
     r"\bhealthy tutors\b": "healthy runs",
     r"\bspecification:": "(leave out)",
-    r"\bone (?:does|can|cannot|knows|sees|asks|looks|has|wants)\b": "you",
-    r"(?<![Ss]tandard )(?<!absolute )(?<!`)\bdeviations?\b": "standard deviation, σ",
+    r"\bone (?:does not notice|can see|knows|sees|asks|reads|looks|wants)\b": "you",
+    r"(?<![Ss]tandard )(?<!absolute )(?<!`)(?<!\| )(?<!\*)\bdeviations?\b": "standard deviation, σ",
     r"\b[Ss]hares? of\b": "fraction of",
     r"\bthe middle of the\b": "the median of the",
     r"\btraining copes\b": "training continues",
@@ -32,6 +32,9 @@ PHRASES = {
     r"\bis given up\b": "is disabled",
     r"\ball the same\b": "still",
     r"\bof itself\b": "by itself",
+    r"\bgoes without saying\b": "(leave out)",
+    r"\bof its own accord\b": "by itself",
+    r"\bin the place of\b": "instead of",
 }
 """A phrase, and what to write instead."""
 

@@ -95,7 +95,7 @@ def test_outside_of_a_step(tmp_path: Path) -> None:
         raise OSError("disk")
     result = steadyrun.replay(tmp_path / "run", lambda: task_with(embedded))
     assert result.proof.verdict == "bit-equal"
-    assert "Step 5 was not executed" in str(result)
+    assert "Step 5 was not replayed" in str(result)
 
 
 @dataclass

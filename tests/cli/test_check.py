@@ -80,7 +80,7 @@ def test_the_real_questions_find_the_fault_and_python_says_the_same() -> None:
     assert found["verdict"] == "fault"
     assert found["leaf"]["code"].startswith("C")
     assert steadyrun.check("bad-init").to_dict() == found
-    assert str(steadyrun.check("bad-init")).startswith("✗ fault  bad-init  finished, last step 59\n")
+    assert str(steadyrun.check("bad-init")).startswith("✗ fault  bad-init  finished, last step 59  1 incident\n")
 
 
 @pytest.mark.usefixtures("_few")
@@ -104,7 +104,7 @@ def test_a_run_that_cannot_be_written_to_is_still_checked() -> None:
     result = check("bad-init", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["verdict"] == "fault"
-    assert "bad-init/report.json was not written: Is a directory" in result.stderr
+    assert "could not write bad-init/report.json: Is a directory" in result.stderr
     assert not list(Path("bad-init").glob("*.tmp"))
 
 
@@ -146,8 +146,8 @@ def test_thresholds_are_changed_here_or_in_a_file() -> None:
         (["healthy/metrics"], "healthy/metrics is not a run directory", "runs near it: healthy"),
         (["empty"], "empty is not a run directory", "steadyrun check --help"),
         (["healthy", "--after", "empty"], "empty is not a run directory", "steadyrun check --help"),
-        (["broken"], "cannot be read", "steadyrun check --help"),
-        (["healthy", "--json", "--junit"], "--json and --junit are two forms of one report", "choose one"),
+        (["broken"], "cannot read", "steadyrun check --help"),
+        (["healthy", "--json", "--junit"], "--json and --junit exclude each other", "choose one"),
         (["healthy", "--set", "C1.1.hihg=8"], "the given thresholds: there is no threshold", "--help"),
         (["healthy", "--set", "C1.1.high"], "'C1.1.high' is not NAME=NUMBER", "--help"),
         (["healthy", "--set", "C1.1.high=inf"], "C1.1.high must be finite", "--help"),
@@ -188,7 +188,7 @@ def test_a_folder_of_runs_is_listed() -> None:
     chosen = check(".", "--run", "2")
     assert (chosen.exit_code, chosen.stdout) == (0, check("healthy").stdout)
     assert [json.loads(line)["verdict"] for line in check(".", "--json").stdout.splitlines()] == ["fault", "healthy"]
-    for arguments, problem in ((["--run", "3"], "--run 3 does not exist"), (["--junit"], "--junit takes one")):
+    for arguments, problem in ((["--run", "3"], "--run 3 does not exist"), (["--junit"], "--junit takes a single run")):
         refused = check(".", *arguments)
         assert refused.exit_code == 2
         assert problem in refused.stderr

@@ -204,7 +204,7 @@ def test_ctrl_c_closes_the_run(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=300)
     assert process.returncode == 130, messages
-    assert "stopped with Ctrl-C; what was recorded until then is in experiments/healthy" in messages
+    assert "stopped with Ctrl-C; the recording so far is in experiments/healthy" in messages
     assert "Traceback" not in messages
     assert recorded_steps(run) > 0
     assert steadyrun.open_run(run).manifest["state"] != "running"

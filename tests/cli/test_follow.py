@@ -129,7 +129,7 @@ def test_ctrl_c(start: Any) -> None:
 def test_a_run_that_has_not_begun_is_waited_for(start: Any) -> None:
     follower = follow(start, "--json", "--wait", str(PATIENCE))
     assert follower.stderr is not None
-    assert follower.stderr.readline() == f"waiting up to {PATIENCE} s for run to begin\n"
+    assert follower.stderr.readline() == f"waiting up to {PATIENCE} s for run to start\n"
     start(sys.executable, "-c", WRITER, RATE)
     assert next_report(follower)["run"] == "run"
 

@@ -217,7 +217,7 @@ def test_check_takes_a_log() -> None:
     Path("nan.log").write_text(NAN)
     result = typed("check", "nan.log")
     assert result.exit_code == 1, result.output
-    assert "nan.log is a log (nanoGPT log): imported for this check alone" in result.stderr
+    assert "nan.log is a log (nanoGPT log); it is imported for this check only" in result.stderr
     assert "✗ the loss itself became non-finite first (D1.3, step 102)" in result.stdout
     compared = typed("check", "train.log", "--after", "nan.log")
     assert compared.exit_code in (0, 3)

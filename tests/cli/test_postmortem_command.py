@@ -122,7 +122,7 @@ def test_json_and_checklist(run_of: Callable[[str], Path]) -> None:
     assert told["schema"] == 1
     assert [each["done"] for each in told["checklist"]] == [False, True, True, True, False]
     result = typed("postmortem", run, "--checklist", "--no-picture")
-    assert result.stdout.startswith("[ ] A minimal reproduction? captured, not replayed yet")
+    assert result.stdout.startswith("[ ] Minimal reproduction? captured, but not replayed yet")
     assert "## Checklist" in Path(result.stdout.splitlines()[-1]).read_text()
 
 

@@ -154,7 +154,7 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:tusk"], "has no function 'tusk'"),
         (["program.py:raises"], "raised KeyError: 'data' (program.py:"),
         (["program.py:nothing"], "must return a steadyrun.Task, not NoneType"),
-        (["program.py:no_batches"], "gives no batches"),
+        (["program.py:no_batches"], "without a loader"),
         (["program.py:empty"], "not empty"),
         (["program.py:yields_nothing"], "the loader of batches is empty"),
         (["program.py:unreadable"], "reading batches raised ZeroDivisionError"),
@@ -164,7 +164,7 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:task", "--set", "P3.3.bond=1"], "there is no threshold 'P3.3.bond'; did you mean C1.1.band"),
         (["program.py:task", "--set", "P3.3.band"], "is not NAME=NUMBER"),
         (["program.py:task", "--config", "{broken"], "--config is not valid JSON"),
-        (["program.py:task", "--config", "missing.json"], "there is no file 'missing.json'"),
+        (["program.py:task", "--config", "missing.json"], "'missing.json' does not exist"),
         (["program.py:task", "--resumed", "nowhere"], "nowhere"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_frame_of_80_by_24(run: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("lines", [2, 5, 9, 17, 24, 50])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_every_size_is_filled_and_never_exceeded(run: Path, columns: int, lines: int, ascii_only: bool) -> None:
-    found = [text.plain for text in frame(_board(run), Screen(columns, lines, ascii_only, "q leaves"))]
+    found = [text.plain for text in frame(_board(run), Screen(columns, lines, ascii_only, "q exits"))]
     assert len(found) <= lines
     assert max(len(line) for line in found) <= columns
     assert not ascii_only or all(line.isascii() for line in found)
@@ -153,7 +153,7 @@ def test_keys_that_leave(tmp_path: Path, key: str, code: int) -> None:
     with writing(tmp_path / "run") as writer:
         writer.write(3.0)
         terminal = Terminal("top", str(tmp_path / "run"), "--interval", "0.05")
-        terminal.until("q leaves")
+        terminal.until("q exits")
         terminal.press("x")
         terminal.press(key)
         assert terminal.wait() == code
@@ -164,7 +164,7 @@ def test_keys_that_leave(tmp_path: Path, key: str, code: int) -> None:
 
 def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path) -> None:
     terminal = Terminal("top", str(tmp_path / "run"), "--interval", "0.05")
-    terminal.until("to begin")
+    terminal.until("to start")
     with writing(tmp_path / "run") as writer:
         writer.write(3.0)
         terminal.until("last step 0")
@@ -182,7 +182,7 @@ def test_no_run_names_those_near_it(run: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(0.0, "0"), (1.0, "1"), (1234.567, "1235"), (12345.0, "1.2e4"), (3e-5, "3.0e-5"), (-1.6e-7, "-2e-7"),
-     (1.23456, "1.235"), (0.012345, "0.0123"), (float("nan"), "nan"), (float("-inf"), "-inf"), (1e300, "1e300"),
+     (1.23456, "1.23"), (0.012345, "0.0123"), (float("nan"), "nan"), (float("-inf"), "-inf"), (1e300, "1e300"),
      (-1e-300, "-0")],
 )  # fmt: skip
 def test_numbers_are_short(value: float, shown: str) -> None:

@@ -279,7 +279,7 @@ def test_hostile_names_stay_data(tmp_path: Path) -> None:
 def test_check_imports_on_the_fly(tmp_path: Path) -> None:
     path = write_run(tmp_path / "exp", range(600))
     done = runner.invoke(app, ["check", str(path)])
-    assert "is a log (TensorBoard event files): imported for this check alone" in done.stderr
-    assert "V1.1 the loss stays down" in done.stdout
+    assert "is a log (TensorBoard event files); it is imported for this check only" in done.stderr
+    assert "✓ the loss stays down" in done.stdout
     shutil.rmtree(tmp_path / "exp")
     assert runner.invoke(app, ["check", str(path)]).exit_code == 2

@@ -124,7 +124,7 @@ def test_dry_run_and_check(offline: Path) -> None:
     assert "my run" not in done.stdout
     done = runner.invoke(app, ["check", str(file_of(offline))])
     assert "is a log (Weights & Biases (.wandb))" in done.stderr
-    assert "V1.1 the loss stays down" in done.stdout
+    assert "✓ the loss stays down" in done.stdout
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real logs of other projects are not here")

@@ -169,7 +169,7 @@ def test_a_taken_port_names_a_free_one(tmp_path: Path) -> None:
         code, messages = serve(str(tmp_path), "--port", str(port))
     assert code == 2
     assert f"127.0.0.1:{port}: Address already in use; --port " in messages
-    assert "is free, --port 0 takes any" in messages
+    assert "is free, --port 0 chooses a free one" in messages
     assert "Traceback" not in messages
 
 

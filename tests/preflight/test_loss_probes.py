@@ -95,7 +95,7 @@ def test_weights_drawn_too_wide() -> None:
     nn.init.normal_(model.head.weight, std=4)
     probe_answer = answer(task(model, scores, shifted()), "C1.1")
     assert (probe_answer.kind, probe_answer.outcome) == ("fault", "weights")
-    assert "head.weight: deviation" in probe_answer.message
+    assert "head.weight: standard deviation" in probe_answer.message
 
 
 def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:

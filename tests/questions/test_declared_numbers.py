@@ -17,6 +17,8 @@ FREE = (0, 1, 2)  # and their negatives: nothing, one, two
 DECLARE = {"Threshold", "Outcome", "Question"}
 # Constants that may hold a number, and why it decides no answer.
 EXCEPTIONS = {
+    "_CLOSE": "config names: how much a misspelt name resembles a known one; decides a note about the config alone",
+    "_LONG": "config names: letters of a name that can be misspelt; decides a note about the config alone",
     "_SHOWN": "presentation: how many names, steps or values a message lists",
     "_PER": "presentation: the unit of a measured number, per 100 or per 1,000 steps",
     "_ADVISED": "presentation: the values that a fix recommends",

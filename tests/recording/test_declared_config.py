@@ -76,7 +76,7 @@ def test_it_is_said_once_in_the_event_log_and_in_check(tmp_path: Path, capsys: p
     said = [line for line in capsys.readouterr().err.splitlines() if "config:" in line]
     assert len(said) == 1
     assert "'warmup' is not compared, use 'warmup_steps'" in said[0]
-    assert "'onecycle' is not one that steadyrun knows (cosine, linear, constant)" in said[0]
+    assert "'onecycle' (known: cosine, linear, constant)" in said[0]
     events = steadyrun.open_run(run).events("config-note")
     assert [(event.fields["name"], event.fields["nearest"]) for event in events] == [
         ("warmup", "warmup_steps"),

@@ -83,7 +83,7 @@ def test_the_demo_does_without_a_faulty_run(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     result = demo("rare-token-spike", "--remedy", "--steps", "5")
     assert result.exit_code == 0, result.output
-    assert "no experiments/rare-token-spike to take a clip threshold from" in result.stderr
+    assert "experiments/rare-token-spike does not exist" in result.stderr
     demo("rare-token-spike", "--steps", "4")
     assert "has another seed or length" in demo("rare-token-spike", "--remedy", "--steps", "5").stderr
     result = demo("healthy", "--remedy", "--steps", "5")

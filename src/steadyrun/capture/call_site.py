@@ -80,7 +80,7 @@ def _parts(batch: Any) -> Iterator[Any]:
 
 
 class BatchFinder:
-    """Finds the batch of a step that raised, in the frames of its traceback, or of one that is given up.
+    """Finds the batch of a step that raised, in the frames of its traceback, or of one that is skipped.
 
     It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable, or
     the variables side by side as in `batch=(x, y)`, that held the batch given to `run.step` before.

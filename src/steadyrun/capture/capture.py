@@ -190,7 +190,7 @@ class Capture:
     def roll_back(self, before: int | None) -> Rollback:
         """Put the last good state back into the watched objects; a clear error, and nothing changed, where none is.
 
-        A step that was begun and not handed over is given up: it becomes an incident of its own.
+        A step that was begun and not handed over is dropped: it becomes an incident of its own.
         """
         assert self._watched is not None
         given_up = self._boundary is not None and not self._boundary.disarm()

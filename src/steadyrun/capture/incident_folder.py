@@ -122,11 +122,11 @@ def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Ke
     nothing = any(
         kept_step.batch is not None and kept_step.batch.lost and not kept_step.batch.tensors for kept_step in steps
     )
-    return f"the batches are no plain containers of tensors: {', '.join(lost(steps)[:3])}" if nothing else ""
+    return f"the batches hold more than tensors in plain containers: {', '.join(lost(steps)[:3])}" if nothing else ""
 
 
 def lost(steps: Sequence[KeptStep]) -> list[str]:
-    """The parts of batches that could not be kept. A step that does not look at them can be executed all the same."""
+    """The parts of batches that could not be kept. A step that does not use them can still be replayed."""
     return sorted({name for kept_step in steps if kept_step.batch is not None for name in kept_step.batch.lost})
 
 

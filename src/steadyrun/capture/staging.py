@@ -161,7 +161,7 @@ class Overlap:
         self._handle = register_optimizer_step_pre_hook(self._step_begins)
 
     def settle(self) -> None:
-        """What the training does from here on waits for the copy. It is given up if something did not wait."""
+        """What the training does from here on waits for the copy. The copy is dropped if something did not wait."""
         done, whole = self._done, self._beside.untouched
         self._wait()
         if done is not None:

@@ -27,7 +27,7 @@ _WRAPPED = re.compile(  # `tf.Tensor(0.5, shape=(), dtype=float32)`, `tensor([0.
 _UNIT = re.compile(
     r"^(.*[\d.])\s*+(?:%|[a-zA-Zµ/]{1,12}|\([a-zA-Z ]{1,20}\)|(?:±|\+/-)\s*+[\d.]++(?:[eE][-+]?\d++)?%?)"
 )
-"""What may stand behind a number: a unit, a remark such as `(tracked)`, a deviation."""
+"""What may stand behind a number: a unit, a remark such as `(tracked)`, a spread."""
 _LONGEST = 10_000  # characters of a number; more are a text, and would be read again and again
 MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
 

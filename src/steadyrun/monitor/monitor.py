@@ -22,7 +22,7 @@ from steadyrun.questions.form import FAULT, STANDING, SUSPECT
 from steadyrun.records import Found
 from steadyrun.store.writer import RunWriter
 
-# When the monitor looks: soon at first, later no more often than its share of the run's time allows.
+# When the monitor looks: soon at first, later no more often than its part of the run's time allows.
 SHARE = 0.005  # of the time since the start that looks in the training process may take
 _AT_ONCE = 0.1  # seconds that they may take in any case: a few looks in the first hundreds of steps
 _FIRST = 50  # steps

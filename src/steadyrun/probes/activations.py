@@ -41,7 +41,7 @@ _MOST_BINNED = 2**20
 
 
 def magnitude_counts(values: Tensor) -> Tensor:
-    """Shares of the values per bin, in the order of `NAMES`."""
+    """Fractions of the values per bin, in the order of `NAMES`."""
     flat = values.detach().flatten()
     flat = flat[:: -(-flat.numel() // _MOST_BINNED)].float()
     finite = torch.isfinite(flat)
@@ -250,7 +250,7 @@ class ForwardProbe:
         when_differentiated(scores, sample.padding, take)
 
     def _note_turn(self, module: nn.Module, args: object) -> None:
-        """Who runs after whom, and how many values a batch normalisation has for its statistics."""
+        """Which module runs after which, and how many values a batch normalisation has for its statistics."""
         if id(module) in self._owners:
             self._sample.order.setdefault(id(module))
             self._sample.passed.calls[id(module)] += not self._differentiated

@@ -183,7 +183,7 @@ class OptimizerProbe:
             row.put("skipped", facts.found_inf if facts.found_inf is not None else float(not facts.steps))
 
     def _notice_silent_moves(self, row: ProbeRow) -> None:
-        """No watched optimizer stepped: did the parameters move all the same?"""
+        """No watched optimizer stepped: did the parameters still move?"""
         generation = self._generation
 
         def compare(now: HostArray) -> Values:

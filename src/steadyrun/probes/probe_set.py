@@ -30,7 +30,7 @@ from steadyrun.program.model_parts import find_blocks, groups_of
 from steadyrun.program.torch_compat import something_was_compiled
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
-_MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up
+_MISSES = 3  # sampled steps in a row without a training forward pass, before the probe is disabled
 _NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
 
 
@@ -145,7 +145,7 @@ class Watcher:
         self._gradients.detach()
 
     def forget(self, step: int) -> None:
-        """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
+        """Let go of what was seen of a dropped step; `step` is the one that comes instead."""
         self._quiet = (0, 0)
         self._forward.disarm()
         self._gradients.forget()

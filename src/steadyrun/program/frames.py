@@ -1,4 +1,4 @@
-"""The frames of running functions: who called whom, and their variables, read without leaving anything in them.
+"""The frames of running functions: which called which, and their variables, read without leaving anything in them.
 
 Up to Python 3.12 `frame.f_locals` of a function fills a dict that stays with the frame: everything that its variables
 held at that moment then lives until the function returns, a step's logits among it. So the variables are taken out of

@@ -140,7 +140,7 @@ SECTIONS = {
 }
 
 
-# What preflight is given in the place of a record.
+# What preflight is given instead of a record.
 HOW_TO_GIVE = {
     "loss_fn": "give preflight loss_fn, called as loss_fn(model, batch)",
     "batches": "give preflight the training loader, or a list of batches",

@@ -65,7 +65,7 @@ def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
 
 
 def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
-    """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
+    """Names of a row that is marked as an evaluation, with `val_` in front."""
     held_out = any(entry[key].lower() in EVALUATIONS for key in SPLITS if isinstance(entry.get(key), str))
     return {held_out_name(name): number for name, number in row.items()} if held_out else row
 
