@@ -176,7 +176,7 @@ class Question:
             self.edges.get(outcome.name, ()),
             panel=outcome.panel,
             may_pass=outcome.may_pass or finding.may_pass,
-            experiment=outcome.experiment,
+            experiment=finding.experiment or outcome.experiment,
         )
 
     def outcome(self, name: str) -> Outcome:
@@ -204,6 +204,7 @@ class Finding:
     measured: Mapping[str, float] = field(default_factory=dict)
     step: int | None = None
     fix: str = ""  # more exact than the outcome's fix, if the run allows it
+    experiment: str = ""  # more exact than the outcome's
     may_pass: bool = False  # this finding may pass, although not every finding of its outcome does
 
 

@@ -66,7 +66,12 @@ QUESTION = Question(
             'declare config={"val_mode": "train"}.',
             explains=("C4.2", "S1.3"),
         ),
-        Outcome(name="mixed", answer=NOTE, meaning="some validation passes run in training mode"),
+        Outcome(
+            name="mixed",
+            answer=NOTE,
+            meaning="some validation passes run in training mode",
+            fix="Call model.eval() before every validation, also in code that validates only a part.",
+        ),
     ),
     find=find,
     always=True,

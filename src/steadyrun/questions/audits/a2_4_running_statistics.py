@@ -18,8 +18,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     layers, still = float(kept.values[-1]), float(later.values[-1])
     measured = {"layers": layers, "untouched": still}
     if still:
+        has = "has" if still == 1 else "have"
         message = (
-            f"After {later.step_at(-1):,} steps, {still:g} of {layers:g} normalisation layers still have their initial "
+            f"After {later.step_at(-1):,} steps, {still:g} of {layers:g} normalisation layers still {has} initial "
             "statistics (mean 0, variance 1)."
         )
         return Finding("untouched", message, measured, later.step_at(0))

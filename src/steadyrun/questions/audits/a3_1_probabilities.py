@@ -138,7 +138,8 @@ _OUTCOMES = (
         answer=SUSPECT,
         meaning="a term of the loss has the wrong sign",
         fix="Add this term to the loss instead of subtracting it.",
-        experiment="Reverse the sign of this term and train 200 steps. If its error falls, the sign was wrong.",
+        experiment="Reverse the sign of this term and train 200 steps. If its error is lower than in this run at step "
+        "200, the sign was wrong.",
         explains=_CONSEQUENCES,
     ),
 )

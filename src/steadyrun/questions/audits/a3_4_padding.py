@@ -78,7 +78,12 @@ QUESTION = Question(
             fix="Set the labels of padding to -100, or pass ignore_index=pad_id to the loss.",
             explains=("C1", "C4", "S1", "A3.9"),
         ),
-        Outcome(name="a-little", answer=NOTE, meaning="the loss includes a few padded positions"),
+        Outcome(
+            name="a-little",
+            answer=NOTE,
+            meaning="the loss includes a few padded positions",
+            fix="No action is needed; to exclude them, set the labels of padding to -100.",
+        ),
     ),
     find=find,
     always=True,

@@ -15,7 +15,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     total, strange, trained = (count(reached, name) for name in ("left_out_count", "strange", "trained"))
     missing = names(reached, "left_out")
     measured = {"missing": float(total), "strange": float(strange), "optimized": float(trained)}
-    facts = f"No optimizer holds {counted(total, 'trainable parameter')} with a gradient ({listed(missing, total)})"
+    are = "is" if total == 1 else "are"
+    left_out = f"{counted(total, 'trainable parameter')} with a gradient"
+    facts = f"{left_out} {are} in no optimizer ({listed(missing, total)})"
     if total and strange:
         message = f"{facts}. The optimizer holds {counted(strange, 'tensor')} that the model does not have."
         return Finding("stale", message, measured)

@@ -81,8 +81,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="an optimized embedding is never used",
             fix="Add the embedding to the input (x = tokens(ids) + positions(range)), or remove it.",
-            experiment="Add the embedding to the model's input and train 200 steps. If the loss is lower, it was "
-            "forgotten.",
+            experiment="Add the embedding to the model's input and train 200 steps. If the loss at step 200 is lower "
+            "than in this run at step 200, it was forgotten.",
         ),
         Outcome(
             name="unused",

@@ -27,14 +27,16 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("nothing-trainable", message, measured)
     everything = [name for name, weight in weights.items() if weight.get("trainable") is False]
     if frozen and run.config.get("init") == "random" and known_facts(run, limit).start != LEARNED:
-        message = f"{len(frozen):,} of {len(known):,} optimized parameters are frozen at random weights "
+        message = f"{len(frozen):,} of {len(known):,} optimized parameters {_are(frozen)} frozen at random weights "
         message += f"({listed(frozen)})."
         return Finding("frozen-at-random", message, measured)
     if (drawn := _as_drawn([weights[name] for name in everything], limit.of(FACTS))) is not None:
         message = f"{drawn} frozen matrices look like torch's random initialisation ({listed(everything)})."
         return Finding("perhaps-at-random", message, measured)
     if frozen:
-        return Finding("some-frozen", f"{len(frozen):,} of {len(known):,} optimized parameters are frozen.", measured)
+        return Finding(
+            "some-frozen", f"{len(frozen):,} of {len(known):,} optimized parameters {_are(frozen)} frozen.", measured
+        )
     message = f"All {len(known):,} optimized parameters are trainable; {len(everything):,} others are frozen."
     return Finding("pass", message, measured)
 
@@ -49,6 +51,10 @@ def _as_drawn(frozen: list[dict[str, Any]], limit: Limits) -> str | None:
 def _names(group: dict[str, object]) -> list[object]:
     parameters = group.get("parameters")
     return parameters if isinstance(parameters, list) else []
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 QUESTION = Question(

@@ -22,7 +22,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             stopped.append(name)
     measured = {"blocks": float(len(moves)), "stopped": float(len(stopped))}
     if stopped and len(stopped) < len(moves):
-        message = f"{len(stopped)} of {len(moves)} blocks moved at first but no longer move: {listed(stopped)}."
+        move = "moves" if len(stopped) == 1 else "move"
+        message = f"{len(stopped)} of {len(moves)} blocks moved at first but no longer {move}: {listed(stopped)}."
         return Finding("stopped", message, measured)
     return Finding("pass", f"Blocks that still move: {len(moves) - len(stopped)} of {len(moves)}.", measured)
 

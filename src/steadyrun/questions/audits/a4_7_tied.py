@@ -19,7 +19,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     who = "The run's config" if declared else "The model's config"
     if tied:
         return Finding("pass", f"{who} declares tied weights, and {' = '.join(map(str, tied[0]))}.")
-    return Finding("untied", f"{who} declares tied weights, but the model has 0 pairs of tied parameters.")
+    return Finding("untied", f"{who} declares tied weights, but the model has 0 tied parameters.")
 
 
 QUESTION = Question(

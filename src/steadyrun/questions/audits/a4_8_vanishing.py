@@ -29,9 +29,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     enough = min(len(points) for points in series.values()) >= limit["samples"]
     falls = _falls([norms[name] for name in names], limit["falls"])
     if 0 < ratio < limit["ratio"] and falls and enough:
-        return Finding("vanishing", f"{facts}, a ratio of {shown(ratio)} (limit {limit['ratio']:g}).", measured)
+        return Finding(
+            "vanishing", f"{facts}, a ratio of {shown(ratio)} (expected at least {limit['ratio']:g}).", measured
+        )
     if 0 < ratio < limit["small"] and falls:
-        return Finding("weak", f"{facts}, a ratio of {shown(ratio)}.", measured)
+        return Finding("weak", f"{facts}, a ratio of {shown(ratio)} (normally at least {limit['small']:g}).", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
@@ -102,7 +104,12 @@ QUESTION = Question(
             fix="Use ReLU or GELU, residual connections and normalisation; initialise for the activation in use.",
             explains=("C1.2", "C4", "S", "P6"),
         ),
-        Outcome(name="weak", answer=NOTE, meaning="the first blocks get a far smaller gradient than the last"),
+        Outcome(
+            name="weak",
+            answer=NOTE,
+            meaning="the first blocks get a far smaller gradient than the last",
+            fix="No action is needed while the loss falls; otherwise add residual connections or norm layers.",
+        ),
     ),
     find=find,
     always=True,

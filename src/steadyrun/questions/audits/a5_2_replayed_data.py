@@ -84,6 +84,7 @@ QUESTION = Question(
             name="again",
             answer=NOTE,
             meaning="the resumed run starts over with its first batches, perhaps a new epoch",
+            fix="No action is needed if a new epoch starts there; otherwise save and load the loader's position.",
         ),
     ),
     find=find,

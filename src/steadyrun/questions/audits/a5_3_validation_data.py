@@ -84,7 +84,12 @@ QUESTION = Question(
             'config={"val_augmented": True}.',
             explains=("C4.2", "S1.3"),
         ),
-        Outcome(name="drawn", answer=NOTE, meaning="validation uses different examples each time"),
+        Outcome(
+            name="drawn",
+            answer=NOTE,
+            meaning="validation uses different examples each time",
+            fix="Validate on a fixed set, so that validation losses can be compared.",
+        ),
     ),
     find=find,
     always=True,

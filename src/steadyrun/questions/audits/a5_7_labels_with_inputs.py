@@ -22,7 +22,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     again, changed = _changed_targets(run)
     measured = {"same": same, "again": again, "changed": changed / again if again else 0.0}
     if same >= (1.0 if _by_chance(run, limit) else limit["same"]):
-        facts = f"{percent(same)} of {steps:,} batches have the same targets in the same order, though inputs differ"
+        batches = f"All {steps:,} batches" if same == 1 else f"{percent(same)} of {steps:,} batches"
+        facts = f"{batches} have the same targets in the same order, though inputs differ"
         return _judged("repeated", facts, measured, run, limit)
     if again >= limit["again"] and changed > limit["changed"] * again and _chooses(run, limit):
         facts = f"{percent(changed / again)} of {again:,.0f} repeated examples came with a different label"

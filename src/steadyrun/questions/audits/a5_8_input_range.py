@@ -22,7 +22,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = f"Inputs have mean {shown(np.median(mean.values))} and standard deviation {shown(np.median(std.values))}"
     if limit["small"] <= size <= limit["large"] or _learns(run, limit):
         return Finding("pass", f"{words}.", measured)
-    limits = f"limits {limit['small']:g} and {limit['large']:g}"
+    limits = f"expected {limit['small']:g} to {limit['large']:g}"
     return Finding("not-scaled", f"{words}; their root mean square is {shown(size)} ({limits}).", measured)
 
 
@@ -76,8 +76,8 @@ QUESTION = Question(
             meaning="inputs are not scaled, and the model hardly learns",
             fix="Subtract the mean and divide by the standard deviation of the training data, in training and in "
             "validation.",
-            experiment="Train 200 steps with standardised inputs. If the loss falls further, their scale was the "
-            "cause.",
+            experiment="Train 200 steps with standardised inputs. If the loss at step 200 is lower than in this run at "
+            "step 200, their scale was the cause.",
             explains=("C7", "S6", "V1"),
             may_pass=True,
         ),

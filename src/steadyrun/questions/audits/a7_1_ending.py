@@ -77,7 +77,12 @@ QUESTION = Question(
             experiment="Resume from the last checkpoint. If the same exception returns at the same step, its batch or "
             "state causes it; if not, suspect the machine.",
         ),
-        Outcome(name="exception", answer=NOTE, meaning="a person or the cluster ended the run"),
+        Outcome(
+            name="exception",
+            answer=NOTE,
+            meaning="a person or the cluster ended the run",
+            fix="Resume from the last checkpoint, if the run should go on.",
+        ),
     ),
     find=find,
     always=True,

@@ -10,7 +10,7 @@ from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.intent import summed_loss, unknown_classes, untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -35,7 +35,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _low(run, f"{loss_0}, {shown(-offset)} below {guess}", first, measured, limit)
     if abs(offset) > limit["band"]:
         side = "above" if offset > 0 else "below"
-        message = f"{loss_0}, {shown(abs(offset))} {side} {guess}; limit {limit['band']:g}."
+        message = f"{loss_0}, {shown(abs(offset))} {side} {guess}; normally within {limit['band']:g}."
         return Finding("off", message, measured, 0)
     return Finding("pass", f"{loss_0}, within {limit['band']:g} of {guess}.", measured, 0)
 
@@ -46,13 +46,15 @@ def _low(run: Signals, facts: str, first: float, measured: dict[str, float], lim
         raise NotApplicable(f"the first loss, {shown(first)}, is that of a binary cross-entropy (ln 2)")
     new, known = _norm_scales(run)
     if run.config.get("init") == "random" and new < known:
-        message = f"{facts}. Random weights are declared, but {known - new} of {known} norm layers have trained scales."
+        have = "has" if known - new == 1 else "have"
+        trained = f"{known - new} of {counted(known, 'norm layer')} {have} trained scales"
+        message = f"{facts}. Random weights are declared, but {trained}."
         return Finding("already-trained", message, measured, 0)
     baseline = run.declared("baseline_loss")
     if known and run.config.get("init") == "random" and baseline is not None and first < baseline:
         message = (
-            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: {known} of {known} norm "
-            "layers have their initial scales."
+            f"{facts} and below the baseline {shown(baseline)}. The weights are untrained: no norm scale has changed "
+            f"({counted(known, 'norm layer')})."
         )
         return Finding("counts-too-little", message, measured, 0)
     message = f"{facts}; limit {limit['low']:g}. Trained weights, a class prior in the bias or another loss explain it."
@@ -121,19 +123,22 @@ QUESTION = Question(
         Outcome(
             name="off",
             answer=NOTE,
-            meaning="the first loss differs from that of a guess",
+            meaning="the first loss is not quite that of a uniform guess",
+            fix="No action is needed while the loss falls; otherwise check the initialisation of the output layer.",
         ),
         Outcome(
             name="high",
             answer=NOTE,
-            meaning="the first loss is far above that of a guess",
+            meaning="the first loss is far above that of a uniform guess",
             fix="Check the initialisation of the output layer and its bias, and that the loss is a mean over items. A "
             "margin, an auxiliary loss or another unit also explains it.",
         ),
         Outcome(
             name="low",
             answer=NOTE,
-            meaning="the first loss is far below that of a guess",
+            meaning="the first loss is far below that of a uniform guess",
+            fix="If the weights are trained, declare config={'init': 'pretrained'}; otherwise print the loss mask and "
+            "the bias of the output layer.",
         ),
         Outcome(
             name="already-trained",

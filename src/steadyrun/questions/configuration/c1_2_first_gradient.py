@@ -25,6 +25,7 @@ class Reduction:
     items: float
     times: float
     what: str
+    of: str
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -46,10 +47,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     summed = _summed(run, limit, classes)
     if summed is not None and not _undone(run, summed.times, limit["factor"]):
         measured |= {"items": summed.items, "times": summed.times}
-        message = (
-            f"{summed.what} is {shown(summed.times)} times as large as a mean, and the batch has {summed.items:g} "
-            f"items. {facts}."
-        )
+        message = f"{summed.what} {shown(summed.times)} times {summed.of}, and the batch has {summed.items:g} items."
         declared = run.config.get("reduction") == "mean"
         return Finding("wrong-reduction" if declared else "perhaps-summed", message, measured, 0)
     if _lost_before_step(run, norms.values, limit.count("first")):
@@ -66,7 +64,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{facts} and in the steps after it."
         return Finding("nothing", message, measured, 0, may_pass=classes is None)
     if classes is not None and first < limit["low"]:
-        return Finding("too-small", f"{facts} (limit {limit['low']:g}).", measured, 0)
+        return Finding("too-small", f"{facts} (expected at least {limit['low']:g}).", measured, 0)
     if first > limit["high"]:
         size, most = apart(first, limit["high"])
         message = f"The gradient norm is {size} at step {norms.step_at(0)} (limit {most})."
@@ -74,7 +72,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if classes is not None and not limit["band_low"] <= first <= limit["band_high"]:
         band = f"{limit['band_low']:g} to {limit['band_high']:g}"
         return Finding("unusual", f"{facts}, normally {band}.", measured, 0)
-    limits = f"limit {limit['high']:g}" if classes is None else f"limits {limit['low']:g} and {limit['high']:g}"
+    limits = f"limit {limit['high']:g}" if classes is None else f"expected {limit['low']:g} to {limit['high']:g}"
     return Finding("pass", f"{facts} ({limits}).", measured, 0)
 
 
@@ -128,16 +126,16 @@ def _summed(run: Signals, limit: Limits, classes: int | None) -> Reduction | Non
     candidates = []
     root = run.maybe("backward_loss")
     if root is not None and root.steps[0] == loss.steps[0] and first > 0:
-        candidates.append((float(root.values[0]) / first, "The number that backward() starts from"))
+        candidates.append((float(root.values[0]) / first, "backward() starts from", "the loss"))
     if count is not None:
-        candidates.append((first / math.log(count), "The loss"))
-    candidates = [(times, what) for times, what in candidates if times * (1 + tolerance) > limit["many"]]
+        candidates.append((first / math.log(count), "The first loss is", "that of a uniform guess"))
+    candidates = [found for found in candidates if found[0] * (1 + tolerance) > limit["many"]]
     for name in ("tokens", "examples") if candidates else ():
         series = run.maybe(name)
         items = float(series.values[0]) if series is not None and series.steps[0] == loss.steps[0] else 0.0
-        for times, what in candidates:
+        for times, what, of in candidates:
             if items >= limit["many"] and abs(math.log(times / items)) < math.log(1 + tolerance):
-                return Reduction(items, times, what)
+                return Reduction(items, times, what, of)
     return None
 
 
@@ -231,7 +229,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first gradient has an ordinary size"),
-        Outcome(name="unusual", answer=NOTE, meaning="the first gradient is outside its usual range"),
+        Outcome(
+            name="unusual",
+            answer=NOTE,
+            meaning="the first gradient is somewhat larger or smaller than usual",
+            fix="No action is needed while the loss falls.",
+        ),
         Outcome(
             name="wrong-sign",
             answer=FAULT,
@@ -249,11 +252,15 @@ QUESTION = Question(
             name="perhaps-summed",
             answer=NOTE,
             meaning="the loss seems to be a sum over items, not a mean",
+            fix="Use reduction='mean', or divide the loss by the number of items. If the sum is intended, declare "
+            "config={'reduction': 'sum'}.",
         ),
         Outcome(
             name="too-large",
             answer=NOTE,
             meaning="the first gradient is very large",
+            fix="Check the initial weights, the scale of the inputs, and whether the loss is a sum over items. No "
+            "action is needed while the loss falls.",
         ),
         Outcome(
             name="erased",
@@ -273,6 +280,7 @@ QUESTION = Question(
             name="too-small",
             answer=NOTE,
             meaning="the first gradient is close to zero",
+            fix="Count the targets that the loss mask keeps, and check that they differ within a batch.",
         ),
     ),
     find=find,

@@ -80,8 +80,8 @@ def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
         )
     return Finding(
         "differs-from-scheduler",
-        f"Only {percent(share)} of the recorded rates match a dry run of the scheduler (limit {limit['share']:.0%}): "
-        "other code also sets the learning rate.",
+        f"Only {percent(share)} of the recorded rates match a dry run of the scheduler (expected at "
+        f"least {limit['share']:.0%}): other code also sets the learning rate.",
         measured,
     )
 
@@ -338,16 +338,43 @@ QUESTION = Question(
             meaning="the learning rate does not follow the declared schedule",
             fix="Compare the scheduler's formula and the optimizer's lr with the declared schedule and lr_max.",
         ),
-        Outcome(name="late-warmup", answer=NOTE, meaning="the warmup takes longer than declared"),
-        Outcome(name="too-early", answer=NOTE, meaning="the learning rate has changed too few times to judge"),
-        Outcome(name="begun-elsewhere", answer=NOTE, meaning="the record starts partway through the declared schedule"),
-        Outcome(name="deviates", answer=NOTE, meaning="the learning rate differs somewhat from the declared schedule"),
+        Outcome(
+            name="late-warmup",
+            answer=NOTE,
+            meaning="the warmup takes longer than declared",
+            fix="Count the warmup in optimizer steps, or correct the declared warmup_steps.",
+        ),
+        Outcome(
+            name="too-early",
+            answer=NOTE,
+            meaning="the learning rate has changed too few times to judge",
+            fix="Train on and check again.",
+        ),
+        Outcome(
+            name="begun-elsewhere",
+            answer=NOTE,
+            meaning="the record starts partway through the declared schedule",
+            fix="No action is needed if this run continues an earlier one.",
+        ),
+        Outcome(
+            name="deviates",
+            answer=NOTE,
+            meaning="the learning rate differs somewhat from the declared schedule",
+            fix="Compare the scheduler with the declared schedule at that step. No action is needed while the loss "
+            "falls.",
+        ),
         Outcome(
             name="differs-from-scheduler",
             answer=NOTE,
             meaning="the scheduler alone does not set the learning rate",
+            fix="Find what else sets lr in the param groups. No action is needed if it is intended.",
         ),
-        Outcome(name="idle", answer=NOTE, meaning="the scheduler is never stepped, and no schedule is declared"),
+        Outcome(
+            name="idle",
+            answer=NOTE,
+            meaning="the scheduler is never stepped, and no schedule is declared",
+            fix="Call scheduler.step() after every optimizer.step(), or remove the scheduler.",
+        ),
     ),
     find=find,
 )

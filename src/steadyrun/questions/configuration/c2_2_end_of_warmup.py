@@ -13,6 +13,8 @@ from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import counted, percent, shown
 
+_FORMULA = "Check the warmup formula: lr_max * (t + 1) / warmup_steps, with the step t counted from 0."
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     warmup, peak = run.declared("warmup_steps"), run.declared("lr_max")
@@ -45,8 +47,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             f"the warmup ended before the record begins: scheduler or optimizer had taken {counted(done, 'step')}"
         )
     if share < limit["half"] and not unknown_schedule(run.config):  # an unknown schedule may rise in another way
-        return Finding("not-reached", f"{facts}; limit {limit['half']:.0%}.", measured, int(warmup))
-    return Finding("off", f"{facts}; normally within {limit['close']:.0%}.", measured, int(warmup))
+        return Finding("not-reached", f"{facts}; expected at least {limit['half']:.0%}.", measured, int(warmup))
+    return Finding("off", f"{facts}; expected within {limit['close']:.0%}.", measured, int(warmup))
 
 
 def _rate_at(steps: object, values: object, step: float, share: float) -> float | None:
@@ -94,13 +96,17 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the warmup ends at the peak"),
-        Outcome(name="off", answer=NOTE, meaning="the learning rate is not at lr_max at the end of the warmup"),
+        Outcome(
+            name="off",
+            answer=NOTE,
+            meaning="the learning rate is not at lr_max at the end of the warmup",
+            fix=f"{_FORMULA} No action is needed if the difference is intended.",
+        ),
         Outcome(
             name="not-reached",
             answer=FAULT,
             meaning="the learning rate is far below lr_max at the end of the warmup",
-            fix="Check the warmup formula ((t + 1) / W with t counted from 0). W must count optimizer steps, not "
-            "batches, micro-batches or epochs.",
+            fix=f"{_FORMULA} Count warmup_steps in optimizer steps, not in batches, micro-batches or epochs.",
         ),
     ),
     find=find,

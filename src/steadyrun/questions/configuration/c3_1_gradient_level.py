@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.configuration import c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_4_adam
+from steadyrun.questions.configuration.sizes import change_in_words
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
@@ -16,7 +17,7 @@ from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import percent, shown
+from steadyrun.text import apart, percent, shown
 
 
 @dataclass(frozen=True)
@@ -48,36 +49,46 @@ def find(run: Signals, limit: Limits) -> Finding:
     known = known_facts(run, limit)
     must_fall = bool(known.must_fall) and known.start == RANDOM
     stuck = must_fall and fallen < limit["fallen"]
-    of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
+    of = f"clip threshold ({level.reference:g})" if level.clips else f"first norm ({shown(level.reference)})"
     window = f"{level.window}-step" if run.counted(level.norms) == "steps" else f"{level.window}-point"
-    facts = f"The {window} mean of the gradient norm is {shown(lowest)} to {shown(highest)} after warmup"
-    gone = f"the loss fell by {percent(fallen)}" if fallen >= 0 else f"the loss rose by {percent(-fallen)}"
+    facts = f"The {window} mean of the gradient norm is {_between(lowest, highest)} after warmup"
+    gone = change_in_words(fallen, limit["fallen"] if must_fall else 0.0)
     frozen = _frozen(run, limit)
     if stuck and frozen and run.config.get("init") == "random":
-        return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}).", measured)
+        return Finding("frozen", f"{frozen}; {gone} (expected a fall of at least {limit['fallen']:.0%}).", measured)
     late = run.length(training.loss) >= limit["patience"] and not run.running
     if stuck and late and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
-        return Finding("dead", f"{facts} (limit {limit['low']:g}); {gone}.", measured, step)
+        return Finding("dead", f"{facts} (expected at least {limit['low']:g}); {gone}.", measured, step)
     if above > 0:
         step = level.norms.step_at(int(np.argmax(level.smooth)))
-        facts = f"{facts}, above {limit['high']:g} times the {of} at {percent(above)} of the steps; {gone}"
+        facts = f"{facts}, above {limit['high']:g} times the {of} at {_of_steps(above)}; {gone}"
         dense = run.counted(level.norms) == "steps"  # the few points of a sparse log belong to the start
         if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
             meanwhile = _loss_while(high, training)
             if code := _other_setting(run, limit):
-                return Finding("high", f"{facts}. {code} names a likelier cause.", measured, step)
+                fix = f"See {code} and fix that first."
+                return Finding("high", f"{facts}. {code} names a likelier cause.", measured, step, fix)
             if meanwhile > (1 - limit["fallen"]) * training.start:
-                message = f"{facts}. In those steps it was {shown(meanwhile)}, at the start {shown(training.start)}."
+                began, later = apart(training.start, meanwhile)
+                message = f"{facts}. The loss was {began} at the start and {later} in those steps."
                 return Finding("always-clipping", message, measured, step)
         return Finding("high", f"{facts}.", measured, step)
     if level.clips and level.always > limit["always"]:
-        return Finding(
-            "clips-always",
-            f"{percent(level.always)} of the steps are clipped at {level.reference:g}. {facts}; {gone}.",
-            measured,
-        )
+        steps = _of_steps(level.always)
+        message = f"{steps[0].upper()}{steps[1:]} are clipped at {level.reference:g}. {facts}; {gone}."
+        outliers = f"To clip only outliers, raise the clip threshold above {shown(highest)}."
+        return Finding("clips-always", message, measured, fix=f"No action is needed while the loss falls. {outliers}")
     return Finding("pass", f"{facts}, below {limit['high']:g} times the {of}.", measured)
+
+
+def _between(low: float, high: float) -> str:
+    """A range in words; a single number if both ends look the same."""
+    return shown(high) if shown(low) == shown(high) else f"{shown(low)} to {shown(high)}"
+
+
+def _of_steps(fraction: float) -> str:
+    return "all steps" if fraction == 1 else f"{percent(fraction)} of the steps"
 
 
 def _other_setting(run: Signals, limit: Limits) -> str:
@@ -126,7 +137,7 @@ def _frozen(run: Signals, limit: Limits) -> str:
     all_of_it, trained = number(model.get("parameters")), number(model.get("trainable"))
     if not all_of_it or trained is None or trained / all_of_it >= limit["trainable"]:
         return ""
-    share = f"{percent(trained / all_of_it)}, limit {limit['trainable']:.0%}"
+    share = f"{percent(trained / all_of_it)}, expected at least {limit['trainable']:.0%}"
     return f"Only {trained:,.0f} of {all_of_it:,.0f} parameters are trainable ({share})"
 
 
@@ -229,12 +240,14 @@ QUESTION = Question(
         Outcome(
             name="clips-always",
             answer=NOTE,
-            meaning="nearly every step is clipped",
+            meaning="all or nearly all steps are clipped",
+            fix="No action is needed while the loss falls.",
         ),
         Outcome(
             name="high",
             answer=NOTE,
-            meaning="the gradient norm is far above the clip threshold or its start",
+            meaning="the gradient norm is unusually high after the warmup",
+            fix="No action is needed while the loss falls; otherwise halve lr_max.",
         ),
         Outcome(
             name="always-clipping",

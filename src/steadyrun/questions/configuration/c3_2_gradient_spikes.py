@@ -7,7 +7,7 @@ import numpy as np
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.text import counted, shown
+from steadyrun.text import shown
 
 _SHOWN = 5
 
@@ -31,11 +31,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         )
     there = spikes.where((spikes.steps >= (start or 0)) & (spikes.steps < (start or 0) + reach))
     where = _where(run, there)
-    over = f"a gradient norm above {shown(float(np.min(high)))}, up to {shown(float(np.max(there.values)))}"
-    steps = "1 step has" if most == 1 else f"{most} steps have"
-    facts = f"Within {window}, {steps} {over}: {where}"
+    over, largest = shown(float(np.min(high))), shown(float(np.max(there.values)))
+    facts = f"{most} gradient norms within {window} are above {over} (the largest is {largest}): {where}"
     if most > limit["count"]:
-        return Finding("many", f"{facts} (limit {counted(limit.count('count'), 'step')}).", measured, start)
+        return Finding("many", f"{facts}; at most {limit.count('count')} are normal.", measured, start)
+    if most == 1:
+        facts = f"The gradient norm is {largest} at {where}, above {over}"
     return Finding("few", f"{facts}.", measured, start)
 
 
@@ -197,13 +198,26 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no gradient is enormous"),
-        Outcome(name="single", answer=NOTE, meaning="one gradient stands out"),
+        Outcome(
+            name="single",
+            answer=NOTE,
+            meaning="one gradient stands out",
+            fix="No action is needed while the loss falls; look at the batch of that step if it happens again.",
+        ),
         Outcome(
             name="few",
             answer=NOTE,
-            meaning="a few steps have an enormous gradient",
+            meaning="an enormous gradient at one step or a few",
+            fix="No action is needed if gradients are clipped and the loss falls; otherwise clip them and look at the "
+            "batch.",
         ),
-        Outcome(name="many", answer=NOTE, meaning="many steps have an enormous gradient"),
+        Outcome(
+            name="many",
+            answer=NOTE,
+            meaning="enormous gradients come again and again",
+            fix="Look at the batches of these steps, and clip gradients (steadyrun.suggest_clip). If they come at "
+            "regular intervals, look for what the program does at these steps.",
+        ),
     ),
     find=find,
 )

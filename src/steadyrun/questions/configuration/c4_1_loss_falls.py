@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.configuration import c7_1_travel
+from steadyrun.questions.configuration.sizes import change_in_words
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
@@ -15,9 +16,14 @@ from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress, surely
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import counted, percent, shown
+from steadyrun.text import apart, counted, percent, shown
 
 _PER = 100  # steps: the unit of a slope
+_NEAR = 0.2  # of the smallest useful update: the smaller factor of the learning rate comes close to it
+_ADVISED = (10, 3)  # factors of the learning rate that the fix recommends: far below that update, and near it
+_TERMS = "Look at each term of the loss on its own."
+_CLIP = "Raise the clip threshold first: see C7.1."
+_INIT = "Declare config={'init': 'random'} or config={'init': 'pretrained'}."
 
 
 @dataclass(frozen=True)
@@ -44,35 +50,38 @@ def find(run: Signals, limit: Limits) -> Finding:
     }
     if moves is not None:
         measured["update_ratio"] = moves
-    facts = _facts(training, window, at_early, at_late)
+    facts = _facts(training, window, limit["fallen"])
     step = training.loss.step_at(window.late)
     warming = _still_warming(run, training, limit)
     too_slow = moves is not None and moves < limit["update"] and training.fallen < limit["slow"]
     if training.fallen < limit["fallen"] or too_slow:
         return _stuck(run, limit, training, facts, measured, step, warming)
     if training.end > training.start:
-        return Finding("late", f"{facts}. It ends above its start.", measured, step)
+        fix = "Keep the checkpoint with the lowest loss, and check the learning rate after it."
+        return Finding("late", f"{facts}. It ends above its start.", measured, step, fix)
     between = f"from step {training.loss.step_at(window.early)} to {step}"
     if at_late > at_early and window.trend.t > 0:
-        return Finding("late", f"{facts}. It rose {between} and fell elsewhere.", measured, step)
+        return Finding("late", f"{facts}. It rose {between}.", measured, step)
     if abs(measured["slope"]) < limit["slope"] and at_late > limit["stays"] * at_early:
-        return Finding("flat-start", f"{facts}. It was flat {between} and fell elsewhere.", measured, step)
+        return Finding("flat-start", f"{facts}. It was flat {between}.", measured, step)
     return Finding("pass", f"{facts}.", measured, step)
 
 
-def _facts(training: Progress, window: Window, early: float, late: float) -> str:
+def _facts(training: Progress, window: Window, least: float) -> str:
+    early, late = float(training.smooth[window.early]), float(training.smooth[window.late])
+    first, at_early, at_late, last = apart(training.start, early, late, training.end)
+    steps = training.loss.step_at(window.early), training.loss.step_at(window.late)
     return (
-        f"{_gone(training.fallen)}: smoothed {shown(early)} at step {training.loss.step_at(window.early)}, "
-        f"{shown(late)} at step {training.loss.step_at(window.late)}, {shown(training.end)} at the end"
+        f"{_gone(training.fallen, least)}: {first} at the start, smoothed {at_early} at step {steps[0]}, {at_late} at "
+        f"step {steps[1]}, {last} at the end"
     )
 
 
-def _gone(fallen: float) -> str:
-    return (
-        f"The loss fell by {percent(fallen)}"
-        if fallen >= 0
-        else f"The loss was never below its start, {percent(-fallen)} above it at best"
-    )
+def _gone(fallen: float, least: float) -> str:
+    if fallen < 0:
+        return f"The loss was never below its start, {percent(-fallen)} above it at best"
+    words = change_in_words(fallen, least)
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _stuck(
@@ -91,25 +100,28 @@ def _stuck(
     )
     risen = exploded or (change > limit["sure"] and above > limit["risen"] and untrained)
     if risen and known.summed:
-        return Finding("not-judged", f"{facts}. It is a sum of terms whose weights are not known.", measured, step)
+        return Finding("not-judged", f"{facts}. It is a sum of terms of unknown weight.", measured, step, _TERMS)
     if risen:
         return Finding("diverging", f"{facts}. It ends {percent(above)} above its start.", measured, step)
     if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a larger rate would only hide it
-        return Finding("not-judged", f"{facts}. C7.1 suspects the clip threshold.", measured, step)
+        return Finding("not-judged", f"{facts}. The clip threshold is probably too low.", measured, step, _CLIP)
     smallest = limit["update"] if untrained else limit["update_nothing"]
     if moves is not None and 0 < moves < smallest:
-        tiny = f"No block moves by more than {shown(moves)} of its size per step (limit {smallest:g})"
-        return Finding("too-slow", f"{facts} (limit: a fall of {limit['slow']:.0%}). {tiny}.", measured, step)
+        tiny = f"No block's weights move by more than {shown(moves)} of their norm per step"
+        message = f"{facts} ({_expected(limit['slow'])}). {tiny} (expected at least {smallest:g})."
+        return Finding("too-slow", message, measured, step, _raise_rate(moves / smallest))
     if not untrained:
-        return Finding("not-judged", f"{facts}. Whether the run starts untrained is not known.", measured, step)
-    facts = f"{facts} (limit: a fall of {limit['fallen']:.0%})"
+        return Finding("not-judged", f"{facts}. Whether the run starts untrained is not known.", measured, step, _INIT)
+    facts = f"{facts} ({_expected(limit['fallen'])})"
     if moves == 0 and (gone := _rate_gone(run, limit)):
         fix = "Check what multiplies the learning rate and how often the scheduler is stepped (C2.1)."
         return Finding("too-slow", f"{facts}. No parameter moves any more: {gone}.", measured, step, fix)
     if moves == 0:
         return Finding("static", f"{facts}. No parameter moves.", measured, step)
-    if change < -limit["sure"] or _validation_falls(run, limit):
-        return Finding("slow", f"{facts}. It falls slowly, but beyond chance.", measured, step)
+    if change < -limit["sure"]:
+        return Finding("slow", f"{facts}. The fall is larger than the noise.", measured, step)
+    if _validation_falls(run, limit):
+        return Finding("slow", f"{facts}. The validation loss falls.", measured, step)
     return _no_progress(run, limit, training, facts, measured, step)
 
 
@@ -136,13 +148,24 @@ def _no_progress(
     after = len(training.loss.from_step(run.declared("warmup_steps") or 0.0))
     moving = "Whether weights move is not recorded"
     if (moves := measured.get("update_ratio")) is not None:
-        moving = f"Blocks move by up to {shown(moves)} of their size per step"
+        moving = f"Weights move by up to {percent(moves)} of their norm per step"
+    facts = f"{facts}, after {counted(after, 'step')}"
     if after < limit["patience"] or run.running:
-        return Finding("flat", f"{facts}, after {counted(after, 'step')}. {moving}.", measured, step)
+        judged = "at the end of the run" if after >= limit["patience"] else f"after {limit['patience']:g} steps"
+        return Finding("flat", f"{facts}. {moving}. It is judged {judged}.", measured, step)
     if tiny := c7_1_travel.held_by_rate(run, limit, limit["travel"]):
-        return Finding("too-slow", f"{facts}, after {counted(after, 'step')}. {tiny}.", measured, step)
-    message = f"{facts}, after {counted(after, 'step')} (patience {limit['patience']:g}). {moving}."
-    return Finding("not-learning", message, measured, step)
+        way = limit.ask(c7_1_travel.QUESTION, run).measured["travel"]
+        return Finding("too-slow", f"{facts}. {tiny}.", measured, step, _raise_rate(way / limit["travel"]))
+    return Finding("not-learning", f"{facts} (judged after {limit['patience']:g}). {moving}.", measured, step)
+
+
+def _expected(fall: float) -> str:
+    return f"expected a fall of at least {fall:.0%}"
+
+
+def _raise_rate(reached: float) -> str:
+    """The fix for updates that reach this fraction of the smallest that lets a model learn."""
+    return f"Multiply lr_max by {_ADVISED[reached > _NEAR]} and run `steadyrun check` again."
 
 
 def _validation_falls(run: Signals, limit: Limits) -> bool:
@@ -183,7 +206,8 @@ def _still_warming(run: Signals, training: Progress, limit: Limits) -> str:
     """In words: the warmup has hardly ended, or the learning rate still rises; empty otherwise."""
     warmup, last = run.declared("warmup_steps") or 0.0, float(training.loss.steps[-1])
     if last < limit["warmup"] * warmup:
-        return f"The warmup of {warmup:g} steps has hardly ended"
+        ends = f"The warmup takes {warmup:g} steps, and the last step is {last:g}"
+        return f"{ends}: the loss is judged from step {limit['warmup'] * warmup:g} on"
     rates = run.maybe("lr/0")
     if rates is None or len(rates) < limit["rates"]:
         return ""
@@ -248,7 +272,7 @@ QUESTION = Question(
         Threshold(
             name="travel",
             value=0.1,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="if weights moved by less and only Adam's learning rate explains it, the learning rate is too low",
             seed="",
             decision="a fifth of the limit of C7.1; only for a loss that has not moved at all",
@@ -370,10 +394,30 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss falls"),
-        Outcome(name="late", answer=NOTE, meaning="the loss rose for a part of the run"),
-        Outcome(name="flat-start", answer=NOTE, meaning="the loss was flat early in the run and fell elsewhere"),
-        Outcome(name="warming-up", answer=NOTE, meaning="the loss has not fallen, but the warmup has hardly ended"),
-        Outcome(name="not-judged", answer=NOTE, meaning="the loss has not fallen, which is not judged for this run"),
+        Outcome(
+            name="late",
+            answer=NOTE,
+            meaning="the loss rose for a part of the run",
+            fix="No action is needed while the loss falls now. If it rises again, look at the learning rate there.",
+        ),
+        Outcome(
+            name="flat-start",
+            answer=NOTE,
+            meaning="the loss was flat early in the run, but fell in the end",
+            fix="No action is needed while the loss falls.",
+        ),
+        Outcome(
+            name="warming-up",
+            answer=NOTE,
+            meaning="the loss has not fallen yet, during or just after the warmup",
+            fix="Train on and run `steadyrun check` again.",
+        ),
+        Outcome(
+            name="not-judged",
+            answer=NOTE,
+            meaning="the loss has not fallen, which need not be a fault",
+            fix="Judge this run by a metric: log an accuracy, a return or a score.",
+        ),
         Outcome(
             name="diverging",
             answer=FAULT,
@@ -382,29 +426,39 @@ QUESTION = Question(
             "state (C6).",
             may_pass=True,
         ),
-        Outcome(name="slow", answer=NOTE, meaning="the loss falls slowly"),
-        Outcome(name="flat", answer=NOTE, meaning="the loss has not fallen yet although the weights move"),
+        Outcome(
+            name="slow",
+            answer=NOTE,
+            meaning="the loss falls slowly, or only in validation",
+            fix="Train on and check again, or try three times the learning rate.",
+        ),
+        Outcome(
+            name="flat",
+            answer=NOTE,
+            meaning="the loss is flat so far",
+            fix="Train on and run `steadyrun check` again.",
+        ),
         Outcome(
             name="not-learning",
             answer=FAULT,
             meaning="the loss does not fall",
-            fix="Overfit one small batch. If that fails, check the loss and whether labels belong to their inputs; if "
-            "it works, try lr_max divided and multiplied by 10.",
+            fix="Overfit one small batch. If that fails, check the loss function and whether labels belong to their "
+            "inputs; if it works, try lr_max / 10 and lr_max * 10.",
             may_pass=True,
         ),
         Outcome(
             name="static",
             answer=FAULT,
             meaning="no parameter moves, so the loss does not fall",
-            fix="Build the optimizer on model.parameters() of this model, and check that gradients exist when "
-            "optimizer.step() runs.",
+            fix="Build the optimizer on model.parameters() of this model. Before optimizer.step(), check that lr is "
+            "above 0, requires_grad is True and p.grad is not None.",
             may_pass=True,
         ),
         Outcome(
             name="too-slow",
             answer=FAULT,
             meaning="the updates are too small for the model to learn",
-            fix="Multiply lr_max by 3 (by 10 if the updates are far below the limit) and run `steadyrun check` again.",
+            fix="Multiply lr_max by 3 and run `steadyrun check` again.",
             may_pass=True,
         ),
     ),

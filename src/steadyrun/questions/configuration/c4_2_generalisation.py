@@ -33,12 +33,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
     step = gap.val.step_at(early)
-    facts = (
-        f"The gap (validation minus training loss) is {shown(at * gap.unit)} at step {step} and "
-        f"{shown(last * gap.unit)} at the end"
-    )
+    then, now = shown(at * gap.unit), shown(last * gap.unit)
+    now = "" if then == now else f"{now} "
+    facts = f"The gap (validation minus training loss) is {then} at step {step} and {now}at the end"
     best, end = shown(gap.val.values[gap.best]), shown(gap.val.values[-1])
     course = f"Validation is {best} at its best (step {gap.val.step_at(gap.best)}) and {end} at the end"
+    if gap.best == len(gap.val) - 1:
+        course = f"Validation is still at its best at the end, {end}"
     start = max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
     learned = float(gap.val.values[gap.best]) < start
     broken = float(gap.val.values[-1]) > limit["absurd"] * abs(start)  # overfitting does not reach this
@@ -54,43 +55,41 @@ def find(run: Signals, limit: Limits) -> Finding:
     ):
         if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
             return Finding("metric-improves", f"{course}, but {better}.", measured, gap.val.step_at(gap.best))
-        rise = f"smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%})"
-        message = f"{course}: {rise} while the training loss fell."
+        rise = f"Smoothed, it rose by {percent(gap.rise)} (limit {limit['rise']:.0%})"
+        message = f"{course}. {rise} while the training loss fell."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
         return Finding("gap", f"{facts} (limit {shown(limit['gap'] * gap.unit)}). {course}.", measured, step)
     if last < -limit["below"] and (noisier := _noisier(run, limit)) is not None:
         return noisier
     if last < -limit["below"]:
-        message = f"{facts} (limit {shown(-limit['below'] * gap.unit)}). {_in_both(shared)}."
+        message = f"{facts} (expected at least {shown(-limit['below'] * gap.unit)}). {_in_both(shared)}."
         return Finding("below", message, measured, step)
     if shared is not None and shared.shared:
-        return Finding(
-            "few-shared",
-            f"{_in_both(shared)}. {facts}.",
-            measured,
-            step,
-        )
+        return Finding("few-shared", f"{_in_both(shared)}.", measured, step)
     index, times = gap.stands_out
     if times > limit["spike"]:
         where, value = gap.val.step_at(index), shown(gap.val.values[index])
         message = f"Validation is {value} at step {where}, {shown(times)} times the validations before and after it."
         return Finding("spike", message, measured | {"stands_out": times}, where)
     if abs(last) > limit["close"]:
-        return Finding("apart", f"{facts} (limit {shown(limit['close'] * gap.unit)}). {course}.", measured, step)
+        return Finding(
+            "apart", f"{facts} (normally up to {shown(limit['close'] * gap.unit)}). {course}.", measured, step
+        )
     return Finding("pass", f"{facts} (limit {shown(limit['close'] * gap.unit)}).", measured, step)
 
 
 def _in_both(shared: Overlap | None) -> str:
     if shared is None:
-        return "Hashes of the examples are not recorded"
-    return f"{shared.shared} of {shared.compared} validation examples are also in the training set"
+        return "Whether both sets share examples is not known, because hashes of the examples are not recorded"
+    are = "is" if shared.shared == 1 else "are"
+    return f"{shared.shared} of {shared.compared} validation examples {are} also in the training set"
 
 
 def _leak(shared: Overlap, limit: float) -> Finding:
     message = (
         f"{shared.shared} of {shared.compared} validation examples ({percent(shared.share)}, limit {limit:.0%}) "
-        "are also in the training set."
+        "are also in the training set, so the validation loss cannot be trusted."
     )
     return Finding("leak", message, {"overlap": shared.share})
 
@@ -366,8 +365,19 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="validation stays close to training"),
-        Outcome(name="apart", answer=NOTE, meaning="the validation loss is further from the training loss than usual"),
-        Outcome(name="gap", answer=NOTE, meaning="the validation loss is far above the training loss"),
+        Outcome(
+            name="apart",
+            answer=NOTE,
+            meaning="the validation loss is somewhat above the training loss",
+            fix="No action is needed while the validation loss falls.",
+        ),
+        Outcome(
+            name="gap",
+            answer=NOTE,
+            meaning="the validation loss is far above the training loss",
+            fix="Train on while the validation loss falls. Check that both sets come from the same data and that both "
+            "losses are computed in the same way.",
+        ),
         Outcome(
             name="metric-improves",
             answer=NOTE,
@@ -375,16 +385,25 @@ QUESTION = Question(
             fix="Choose the checkpoint by the metric, and calibrate the probabilities if you use them: the model "
             "becomes overconfident.",
         ),
-        Outcome(name="below", answer=NOTE, meaning="the validation loss is far below the training loss"),
+        Outcome(
+            name="below",
+            answer=NOTE,
+            meaning="the validation loss is far below the training loss",
+            fix="Compute the training loss in evaluation mode: dropout and augmentation raise it. If it stays far "
+            "above, look for examples that are in both sets.",
+        ),
         Outcome(
             name="spike",
             answer=NOTE,
             meaning="a single validation stands out",
+            fix="Validate that checkpoint again. If the loss is high again, look at its batches; if not, check that "
+            "model.eval() is called before every validation.",
         ),
         Outcome(
             name="few-shared",
             answer=NOTE,
             meaning="some validation examples are also in the training set",
+            fix="Remove these examples from one of the two sets.",
         ),
         Outcome(
             name="noisier",
@@ -400,16 +419,16 @@ QUESTION = Question(
             name="overfitting",
             answer=FAULT,
             meaning="the model overfits: validation rises while training falls",
-            fix="Keep the checkpoint with the best validation. For the next run use more data, more weight decay "
-            "(0.2) or a smaller model.",
+            fix="Keep the checkpoint with the best validation. For the next run use more data, more weight decay or "
+            "dropout, or a smaller model.",
             may_pass=True,
         ),
         Outcome(
             name="leak",
             answer=FAULT,
             meaning="validation examples are also in the training set",
-            fix="Split once, before any shuffling, oversampling or augmentation, and remove examples that are in both "
-            "sets.",
+            fix="Remove duplicates, split once with a fixed seed, and save the split. Oversample and augment only "
+            "after it.",
             explains=("S1.1", "S1.3"),
             proved=True,
         ),

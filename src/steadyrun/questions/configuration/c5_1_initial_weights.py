@@ -19,6 +19,7 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.text import counted, shown
 
 _SHOWN = 3
+_LOWER = "If the loss at step 200 is lower than in this run at step 200, the initial weights were"
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -59,7 +60,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if far := _far_biases(run, limit, biases, proof):
         return Finding("perhaps-bias", far, measured, 0)
     if biases:
-        facts = _say(biases, lambda w: f"values up to {shown(w.largest)}", limit["bias"])
+        facts = _say(biases, lambda w: f"absolute values up to {shown(w.largest)}", limit["bias"])
         return _judge("bias", facts, proof if any(w.of_a_layer for w in biases) else "", measured)
     if shifted:
         facts = _say(shifted, lambda w: f"mean {shown(w.mean)}", limit["mean"])
@@ -81,8 +82,13 @@ def _far_biases(run: Signals, limit: Limits, biases: list[Weight], proof: str) -
     proof = proof or _predicts_badly(run, limit) or _steep(run, limit)
     if not far or not proof:
         return ""
-    facts = _say(far, lambda w: f"all {w.size} values between {shown(w.low)} and {shown(w.high)}", limit["far_bias"])
+    facts = _say(far, lambda w: f"all {w.size} values {_between(w)}", limit["far_bias"])
     return f"{facts}. {proof}."
+
+
+def _between(weight: Weight) -> str:
+    low, high = shown(weight.low), shown(weight.high)
+    return f"are {low}" if low == high else f"lie between {low} and {high}"
 
 
 def _alike(matrices: list[Weight], limit: Limits, measured: dict[str, float]) -> Finding | None:
@@ -91,8 +97,8 @@ def _alike(matrices: list[Weight], limit: Limits, measured: dict[str, float]) ->
     measured["constant"] = len(constant) / len(matrices) if matrices else 0.0
     if len(constant) < limit["constant_matrices"] or measured["constant"] <= limit["constant"]:
         return None
-    facts = _say(constant, lambda w: f"all {w.size:,} values are {shown(w.mean)}", limit["constant"])
-    message = f"{len(constant)} of {len(matrices)} matrices are constant: {facts}."
+    facts = _say(constant, lambda w: f"all {w.size:,} values are {shown(w.mean)}")
+    message = f"{len(constant)} of {len(matrices)} matrices are constant (limit {limit['constant']:.0%}): {facts}."
     return Finding("alike", message, measured, 0)
 
 
@@ -110,10 +116,16 @@ def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[
     far = usual > limit["far_too_wide"]
     proof = _starts_badly(run, limit) or _predicts_badly(run, limit) or (_steep(run, limit) if far else "")
     if proof and usual > limit["rather_wide"] and (gone < limit["learned"] or far):
-        return Finding("perhaps-too-wide", f"{facts}. {proof}; {words}.", measured, 0)
+        most = limit["far_too_wide"] if far else limit["rather_wide"]
+        divide = f"Divide every initial weight matrix by {shown(usual)} and train 200 steps. {_LOWER} too large."
+        return Finding(
+            "perhaps-too-wide", f"{facts} (limit {most:g}). {proof}; {words}.", measured, 0, experiment=divide
+        )
     normed = any(w.role == "norm" for w in weights)
     if usual < limit["narrow"] and not normed and gone < limit["learned"]:
-        return Finding("perhaps-too-narrow", f"{facts}, and the model has no norm layer; {words}.", measured, 0)
+        least = f"expected at least {limit['narrow']:g}"
+        message = f"{facts} ({least}), and the model has no norm layer; {words}."
+        return Finding("perhaps-too-narrow", message, measured, 0)
     return None
 
 
@@ -152,10 +164,10 @@ def _predicts_badly(run: Signals, limit: Limits) -> str:
     return ""
 
 
-def _say(weights: list[Weight], words: Any, limit: float) -> str:
+def _say(weights: list[Weight], words: Any, limit: float | None = None) -> str:
     parts = [f"{w.name}: {words(w)}" for w in weights[:_SHOWN]]
     more = f" and {len(weights) - _SHOWN} more" if len(weights) > _SHOWN else ""
-    return f"{'; '.join(parts)}{more} (limit {limit:g})"
+    return f"{'; '.join(parts)}{more}{'' if limit is None else f' (limit {limit:g})'}"
 
 
 QUESTION = Question(
@@ -291,7 +303,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the initial weights are ordinary"),
-        Outcome(name="unusual", answer=NOTE, meaning="the initial weights are unusual, without visible harm"),
+        Outcome(
+            name="unusual",
+            answer=NOTE,
+            meaning="initial weights or biases are unusual, without visible harm",
+            fix="No action is needed if these values are intended and the loss falls.",
+        ),
         Outcome(
             name="too-wide",
             answer=FAULT,
@@ -318,8 +335,7 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the initial weights are too large",
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
-            experiment="Divide the initial weights by their factor over sqrt(2 / fan-in) and train 200 steps. If the "
-            "loss gets lower, the start was too wide.",
+            experiment=f"Train 200 steps from torch's default initialisation. {_LOWER} too large.",
             may_pass=True,
             explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4:unrelated", "S4"),
         ),
@@ -328,8 +344,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="all biases of a layer start far on one side of zero",
             fix="Initialise the biases of hidden layers with zero.",
-            experiment="Set these biases to zero and train 200 steps. If the loss starts lower and falls further, "
-            "they are the cause.",
+            experiment="Set these biases to zero and train 200 steps. If the loss at step 200 is lower than in this "
+            "run at step 200, they are the cause.",
             may_pass=True,
             explains=("V1", "C1", "C3", "C4", "C7", "D2", "S1.5", "S4", "S6"),
         ),
@@ -339,18 +355,17 @@ QUESTION = Question(
             meaning="most matrices start constant, so units of a layer learn the same",
             fix="Draw the matrices at random, by Kaiming's or Xavier's rule. Zero is right only for biases, the "
             "output and the end of a residual branch.",
-            experiment="Train 200 steps from torch's default initialisation. If the loss falls further, the constant "
-            "start is the cause.",
+            experiment="Train 200 steps from torch's default initialisation. If the loss at step 200 is lower than in "
+            "this run at step 200, the constant start is the cause.",
             may_pass=True,
             explains=("V1", "C1", "C4", "C7", "S1.4:unrelated", "S1.5", "S4", "S6"),
         ),
         Outcome(
             name="perhaps-too-narrow",
             answer=SUSPECT,
-            meaning="the initial weights are too small, and no layer normalises",
-            fix="Initialise matrices by Kaiming's or Xavier's rule.",
-            experiment="Train 200 steps from torch's default initialisation. If the loss falls faster, the start was "
-            "too narrow.",
+            meaning="the initial weights are too small, and the model has no norm layer",
+            fix="Use torch's default initialisation, or initialise matrices by Kaiming's or Xavier's rule.",
+            experiment=f"Train 200 steps from torch's default initialisation. {_LOWER} too small.",
             may_pass=True,
             explains=("V1", "C4.1", "C7.2", "S1.4:unrelated", "S1.5", "S4"),
         ),

@@ -53,20 +53,22 @@ def find(run: Signals, limit: Limits) -> Finding:
     worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
     if worst.times <= limit["times"]:
         worst = max(grown, key=lambda growth: growth.times)
-    kind = "residual blocks" if residual else "layers"
+    kind = "residual block" if residual else "layer"
     measured = {"times": worst.times}
     facts = (
-        f"Activations change most between the {kind} {worst.before} and {worst.block}: {shown(worst.from_to[0])} to "
-        f"{shown(worst.from_to[1])} at step {worst.step}, {shown(worst.times)} times"
+        f"At step {worst.step} the mean magnitude of the activations is {shown(worst.from_to[0])} after {kind} "
+        f"{worst.before} and {shown(worst.from_to[1])} after {worst.block}, {shown(worst.times)} times as large"
     )
     if worst.times > limit["times"]:
         certain = bool(residual) and worst.step <= limit["early"] and known_facts(run, limit).start != LEARNED
-        return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+        return Finding(
+            "growing" if certain else "large", f"{facts} (limit {limit['times']:g} times).", measured, worst.step
+        )
     if dead:
         return _about_dead(next(iter(dead.values())))
     if residual and worst.times > limit["usual"]:
-        return Finding("steep", f"{facts} (normally up to {limit['usual']:g}).", measured, worst.step)
-    return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+        return Finding("steep", f"{facts} (normally up to {limit['usual']:g} times).", measured, worst.step)
+    return Finding("pass", f"{facts} (limit {limit['times']:g} times).", measured, worst.step)
 
 
 def _about_dead(dead: Dead) -> Finding:
@@ -134,9 +136,24 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="activations keep their size from block to block"),
-        Outcome(name="steep", answer=NOTE, meaning="activations grow more than usual from block to block"),
-        Outcome(name="large", answer=NOTE, meaning="activations grow very much from block to block"),
-        Outcome(name="dead-block", answer=NOTE, meaning="a block has hardly any output, so the next seems to grow"),
+        Outcome(
+            name="steep",
+            answer=NOTE,
+            meaning="activations grow more than usual from one block to the next",
+            fix="No action is needed while the loss falls; otherwise put a norm layer before the second block.",
+        ),
+        Outcome(
+            name="large",
+            answer=NOTE,
+            meaning="activations grow tenfold or more from one block to the next",
+            fix="Put a norm layer before the second block, or scale residual branches by 1 / sqrt(2 * blocks).",
+        ),
+        Outcome(
+            name="dead-block",
+            answer=NOTE,
+            meaning="a block has hardly any output, so the next seems to grow",
+            fix="Check the initialisation and scale of the weak block: see S4.2.",
+        ),
         Outcome(
             name="growing",
             answer=FAULT,

@@ -21,22 +21,17 @@ def find(run: Signals, _limit: Limits) -> Finding:
         parts = [str(part).lower() for part in exempt if str(part)]
         wrong = [name for name in decayed if _exempt(name.lower(), parts, shapes.get(name))]
         measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
-        facts = f"config no_decay exempts {', '.join(str(part) for part in exempt if str(part))}"
+        facts = f"config no_decay lists {', '.join(repr(str(part)) for part in exempt if str(part))}"
         if wrong:
-            return Finding(
-                "declared-exempt",
-                f"{facts}, but {counted(len(wrong), 'such parameter')} {_have(wrong)} weight decay: {_list(wrong)}.",
-                measured,
-            )
+            those = f"{counted(len(wrong), 'matching parameter')} {_have(wrong)} weight decay: {_list(wrong)}"
+            return Finding("declared-exempt", f"{facts}, but {those}.", measured)
         return Finding(
             "pass", f"{facts}; weight decay applies to {counted(len(decayed), 'other parameter')}.", measured
         )
     vectors = [name for name in decayed if isinstance(shape := shapes.get(name), list) and len(shape) < 2]
     measured = {"vectors_decayed": float(len(vectors)), "decayed": float(len(decayed))}
     if vectors:
-        message = (
-            f"{_list(vectors)} (one-dimensional) {_have(vectors)} weight decay, and config no_decay is not declared."
-        )
+        message = f"{_list(vectors)} {_have(vectors)} weight decay; biases and norm scales usually have none."
         return Finding("vectors-decayed", message, measured)
     message = f"Weight decay applies to {counted(len(decayed), 'parameter')}, none of them one-dimensional."
     return Finding("pass", message, measured)
@@ -88,13 +83,15 @@ QUESTION = Question(
             name="vectors-decayed",
             answer=NOTE,
             meaning="biases or norm scales have weight decay",
+            fix="Put biases and norm scales in a param group with weight_decay=0. No action is needed if the decay is "
+            "intended: its effect is small.",
         ),
         Outcome(
             name="declared-exempt",
             answer=FAULT,
             meaning="parameters that config no_decay exempts have weight decay",
-            fix="Build two param groups: tensors with two or more dimensions with weight_decay, all others with "
-            "weight_decay=0.",
+            fix="Move these parameters to a param group with weight_decay=0, or remove the entry from no_decay if they "
+            "should decay.",
         ),
     ),
     find=find,

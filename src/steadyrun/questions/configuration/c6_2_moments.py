@@ -47,8 +47,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured["update_scale"] = max((float(np.median(s.values)) for s in scales), key=lambda s: abs(s - 1))
         if abs(measured["update_scale"] - 1) > limit["scale"]:
             message = (
-                f"The ratio of the updates to Adam's with the recorded moments is {shown(measured['update_scale'])}, "
-                f"normally 1 ± {limit['scale']:g}."
+                f"The updates are {shown(measured['update_scale'])} times as large as plain Adam makes them from the "
+                f"same moments (normally {1 - limit['scale']:g} to {1 + limit['scale']:g} times)."
             )
             return Finding("other-rule", message, measured)
         return Finding(
@@ -254,7 +254,13 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the optimizer keeps and uses its state"),
-        Outcome(name="other-rule", answer=NOTE, meaning="the optimizer keeps Adam's moments, but its updates differ"),
+        Outcome(
+            name="other-rule",
+            answer=NOTE,
+            meaning="the updates are larger or smaller than those of plain Adam",
+            fix="No action is needed for a variant of Adam. Otherwise look for a second optimizer.step() per batch or "
+            "a factor on the learning rate.",
+        ),
         Outcome(
             name="rebuilt",
             answer=FAULT,

@@ -40,7 +40,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if abs(times / count - 1) > limit["close"]:
         if declared is None:
             raise NotApplicable(f"a step has {count:g} backward passes, but no accumulation is declared")
-        return Finding("pass" if abs(times - 1) <= limit["mean"] else "unclear", f"{facts}.", measured)
+        if abs(times - 1) <= limit["mean"]:
+            return Finding("pass", f"{facts}.", measured)
+        return Finding("unclear", f"{facts}; a mean gives 1x, a sum {count:g}x.", measured)
     if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
         return Finding("pass", f"{facts}; the gradients are then divided by {shown(by_hand)}.", measured)
     if (
@@ -49,11 +51,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         and _undivided(run, count, known_facts(run, limit), limit.count("recent"))
     ):
         return Finding("not-divided", f"{facts}; a mean gives 1x.", measured, loss.step_at(0))
-    return Finding(
-        "perhaps-not-divided",
-        f"{facts}; a mean gives 1x, unless the loss given to run.step is already divided.",
-        measured,
+    fix = (
+        f"Look at both calls: if backward() gets undivided losses, call (loss / {count:g}).backward(); if run.step "
+        f"gets a loss already divided by {count:g}, pass it the undivided loss."
     )
+    return Finding("perhaps-not-divided", f"{facts}; a mean gives 1x.", measured, fix=fix)
 
 
 def _undivided(run: Signals, count: float, known: Facts, recent: int) -> bool:
@@ -111,17 +113,20 @@ QUESTION = Question(
             name="unclear",
             answer=NOTE,
             meaning="the accumulated gradient is neither a mean nor a sum",
+            fix="Check what divides the loss before backward(): it should be k, the number of micro-batches.",
         ),
         Outcome(
             name="perhaps-not-divided",
             answer=NOTE,
             meaning="the gradients of the micro-batches seem to be summed",
+            fix="Call (loss / k).backward() for each of the k micro-batches, unless run.step gets the divided loss.",
         ),
         Outcome(
             name="not-divided",
             answer=FAULT,
-            meaning="the gradients of the micro-batches are summed",
-            fix="Call (loss / k).backward() for each of the k micro-batches; give run.step the undivided mean.",
+            meaning="the gradients of the micro-batches are summed instead of averaged",
+            fix="Call (loss / k).backward() for each of the k micro-batches, and pass run.step the mean of the k "
+            "losses before that division.",
         ),
     ),
     find=find,

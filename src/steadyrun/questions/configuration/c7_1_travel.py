@@ -16,6 +16,8 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import longest, travel
 from steadyrun.text import percent, shown
 
+_LOWER = "If the loss at step 200 is lower than in this run at step 200,"
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     steps = judged(run, limit).steps
@@ -23,8 +25,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("only random weights must move far, and whether this run starts from them is not known")
     way, gone = travel(run), fallen(run, limit)
     measured = {"travel": way, "fallen": gone, "steps": steps}
-    words = f"All {steps:.0f} steps together moved the median block by {percent(way)} of its size"
-    words = f"{words} (limit {percent(limit['travel'])}); {fall_in_words(run, limit)}"
+    words = f"All {steps:.0f} steps together moved the weights of a typical block by {percent(way)} of their norm"
+    words = f"{words} (expected at least {percent(limit['travel'])}); {fall_in_words(run, limit)}"
     little = way >= limit["hardly"] and gone >= limit["fallen"]
     if way >= limit["travel"] or little or gone >= limit["solved"]:
         return Finding("far-enough", f"{words}.", measured)
@@ -33,12 +35,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     over = _clipped(run)
     if over > limit["clipped"]:
         measured["clipped"] = over
-        message = f"Clipping divides the median gradient by {shown(over)} (limit {limit['clipped']:g}). {words}."
-        return Finding("clip-too-tight", message, measured)
+        threshold = float(np.median(run.points("clip_threshold").values))
+        usual = shown(over * threshold)
+        message = f"The median gradient norm, {usual}, is {shown(over)} times the clip threshold {shown(threshold)}"
+        fix = f"Set the clip threshold near {usual}, the median gradient norm (steadyrun.suggest_clip)."
+        return Finding("clip-too-tight", f"{message} (limit {limit['clipped']:g}). {words}.", measured, fix=fix)
     name, furthest = longest(run)
     if furthest >= max(limit["travel"], limit["apart"] * way):
         measured["furthest"] = furthest
-        message = f"{words}, while {name} moved by {percent(furthest)} of its size"
+        message = f"{words}, while {name} moved by {shown(furthest)} times its norm"
         return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
     peak = "" if np.isnan(rate) else f" The learning rate peaks at {shown(rate)}."
@@ -56,7 +61,8 @@ def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
     if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
         return ""
     way = percent(moved.measured["travel"])
-    return f"All steps together moved the median block by {way} of its size (limit {percent(most)})"
+    least = f"expected at least {percent(most)}"
+    return f"All steps together moved the weights of a typical block by {way} of their norm ({least})"
 
 
 def _peak(run: Signals) -> float:
@@ -85,9 +91,9 @@ def _clipped(run: Signals) -> float:
 QUESTION = Question(
     code="C7.1",
     name="weights move far enough",
-    asks="Do random initial weights move by a useful fraction of their size in the whole run?",
+    asks="Do random initial weights move by a useful fraction of their norm in the whole run?",
     why="A model learns by moving its weights away from their random start. If all steps together move them by less "
-    "than half of their size, the loss may still fall, but only by a little of what is possible.",
+    "than half of their norm, the loss may still fall, but only by a little of what is possible.",
     needs=("update_ratio/*", "loss", "init or vocab_size"),
     panel=2,
     thresholds=(
@@ -95,7 +101,7 @@ QUESTION = Question(
         Threshold(
             name="travel",
             value=0.5,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="weights that move less cannot learn much",
             seed="",
             decision="healthy runs from a random start whose loss falls by less than half reach 0.7 and more",
@@ -112,7 +118,7 @@ QUESTION = Question(
         Threshold(
             name="hardly",
             value=0.2,
-            unit="of the median block's size, all steps together",
+            unit="of the norm of the median block's weights, all steps together",
             meaning="weights that move less stay near their random start, which only a solved task excuses",
             seed="",
             decision="healthy runs from a random start reach 0.5 and more",
@@ -160,9 +166,9 @@ QUESTION = Question(
             name="rate-too-low",
             answer=SUSPECT,
             meaning="the learning rate is too low, or the run far too short",
-            fix="Multiply the learning rate by 10.",
-            experiment="Train 200 steps with ten times the learning rate. If the loss falls faster, the rate was too "
-            "low.",
+            fix="Multiply the learning rate by 10 if that lowers the loss; otherwise train longer.",
+            experiment=f"Train 200 steps with ten times the learning rate. {_LOWER} the rate was too low; if not, "
+            "train longer.",
             may_pass=True,
             explains=("V1", "C4.1", "S1.4:unrelated", "S1.5"),
         ),
@@ -182,8 +188,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the clip threshold is so low that every step is tiny",
             fix="Set the clip threshold near the median gradient norm (steadyrun.suggest_clip).",
-            experiment="Train 200 steps with the clip threshold at the median gradient norm. If the loss falls "
-            "faster, the threshold was too low.",
+            experiment=f"Train 200 steps with the clip threshold at the median gradient norm. {_LOWER} the threshold "
+            "was too low.",
             may_pass=True,
             explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5"),
         ),

@@ -33,24 +33,30 @@ def find(run: Signals, limit: Limits) -> Finding:
         "lost": loss.lost,
         "died": died(run),
     }
-    facts = (
-        f"The median block moves by {percent(move)} of its size per step and ends at {shown(times)}x its first "
-        f"size, the block that grew most at {shown(most)}x"
-    )
     words = fall_in_words(run, limit)
     if measured["died"] > limit["died"] and times > limit["growth"]:
-        facts = (
-            f"{facts}. {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
-        )
-        return Finding("rate-too-high", f"{facts}; {words}.", measured)
+        facts = _sizes(move, times, most, typical=f" (limit {limit['growth']:g}x)")
+        dead = f"{percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
+        return Finding("rate-too-high", f"{facts}. {dead}; {words}.", measured)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
-        return Finding("small-enough", f"{facts}; {words}.", measured)
+        return Finding("small-enough", f"{_sizes(move, times, most)}; {words}.", measured)
     if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
-        limits = f"limit {limit['far']:g}x for the median block"
-        if times <= limit["far"]:
-            limits = f"limits {percent(limit['move'])} and {limit['growth']:g}x"
-        return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
-    return Finding("small-enough", f"{facts}; {words}.", measured)
+        step, grown = f" (limit {percent(limit['move'])})", f" (limit {limit['growth']:g}x)"
+        facts = _sizes(move, times, most, step=step, largest=grown)
+        if times > limit["far"]:
+            facts = _sizes(move, times, most, typical=f" (limit {limit['far']:g}x)")
+        return Finding("rate-too-high", f"{facts}; {words}.", measured)
+    return Finding("small-enough", f"{_sizes(move, times, most)}; {words}.", measured)
+
+
+def _sizes(move: float, times: float, most: float, *, step: str = "", typical: str = "", largest: str = "") -> str:
+    """In words: how far weights move and grow, each with its limit if that decided."""
+    facts = f"The weights of a typical block move by {percent(move)} of their norm per step{step} and end at "
+    if shown(times) == shown(most):
+        return f"{facts}{shown(times)}x their initial norm{typical or largest}"
+    return (
+        f"{facts}{shown(times)}x their initial norm{typical}; the block that grew most ends at {shown(most)}x{largest}"
+    )
 
 
 def _outlasts(run: Signals, limit: Limits) -> Finding | None:
@@ -59,9 +65,10 @@ def _outlasts(run: Signals, limit: Limits) -> Finding | None:
     steps = max(loss.steps, run.declared("total_steps") or 0.0)
     if run.running or loss.steps < limit["steps"] or memory <= max(limit["memory"], limit["of_the_run"] * steps):
         return None
-    message = f"Momentum averages over {shown(memory)} steps in a run of {steps:.0f} steps"
-    ends = f"the loss goes from {shown(loss.start)} to {shown(loss.end)}"
-    return Finding("momentum-too-long", f"{message}; {ends}.", {"memory": memory, "steps": steps})
+    message = f"Momentum {shown(1 - 1 / memory)} averages over about {shown(memory)} steps, but the run has {steps:.0f}"
+    ends = f"The loss goes from {shown(loss.start)} to {shown(loss.end)}"
+    message = f"{message}: its last steps still use its first gradients. {ends}."
+    return Finding("momentum-too-long", message, {"memory": memory, "steps": steps})
 
 
 def _works(run: Signals, limit: Limits) -> bool:
@@ -112,7 +119,7 @@ QUESTION = Question(
         Threshold(
             name="move",
             value=0.025,
-            unit="of the median block's size per step",
+            unit="of the norm of the median block's weights per step",
             meaning="larger steps overwrite what was learned, if weights also grow",
             seed="",
             decision="healthy runs whose loss falls by less than half reach 0.02, and one 0.06 without growth",
@@ -120,7 +127,7 @@ QUESTION = Question(
         Threshold(
             name="growth",
             value=3,
-            unit="times the first size, of the block that grew most",
+            unit="times the initial norm, of the block that grew most",
             meaning="weights that grow more drift away",
             seed="",
             decision="healthy runs from a random start whose loss falls by less than half reach 1.8",
@@ -138,7 +145,7 @@ QUESTION = Question(
         Threshold(
             name="far",
             value=8,
-            unit="times the first size of the median block",
+            unit="times the initial norm of the median block",
             meaning="weights that grow more have drifted away, whatever their last steps were",
             seed="",
             decision="healthy runs reach 6.8",
@@ -178,8 +185,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the learning rate is too high",
             fix="Divide the learning rate by 10 and start again from fresh weights.",
-            experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss gets lower, "
-            "the rate was too high.",
+            experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss at step 200 "
+            "is lower than in this run at step 200, the rate was too high.",
             may_pass=True,
             explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5", "S4", "S5", "S6"),
         ),
@@ -188,7 +195,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="momentum is too close to 1 for such a short run",
             fix="Use momentum=0.9 (Adam: betas=(0.9, 0.999)).",
-            experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too close to 1.",
+            experiment="Train 200 steps with momentum 0.9. If the loss at step 200 is lower than in this run at step "
+            "200, momentum was too close to 1.",
             may_pass=True,
             explains=("V1", "C3", "C4.1", "C7.1", "S1.4:unrelated", "S1.5", "S4", "S5"),
         ),

@@ -16,6 +16,8 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.step_sizes import moving, shrinking
 from steadyrun.text import percent, shown
 
+_ADVISED = (1e-3, 0.1)  # the largest weight decay that the fix recommends: for SGD, and decoupled as in AdamW
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     group = max(groups(run), key=lambda group: group.decay)
@@ -23,20 +25,26 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no param group has weight decay")
     share, left, gone = _share(run, group), shrinking(run), fallen(run, limit)
     measured = {"share": share, "left": left, "fallen": gone}
-    of = "the whole update" if group.decoupled else "the gradient"
+    of = "update" if group.decoupled else "gradient"
     kept = _kept(run, group)
     if not math.isnan(kept):
         measured["kept"] = kept
     weaker = left < limit["left"] or kept < limit["kept"]
     stronger = share > limit["share"] and weaker and gone < limit["learned"]
     collapsed = left < limit["collapsed"] and gone < limit["half"]
-    most = f" (limit {limit['share']:g})" if stronger else ""
-    least = f" (limit {limit['collapsed']:.0%})" if collapsed else ""
+    size, largest = f"{percent(share)} of the {of}", f"{limit['share']:.0%}"
+    if share > 1:
+        size, largest = f"{shown(share)} times the {of}", f"{limit['share']:g} times"
+    most = f" (limit {largest})" if stronger else ""
+    least = f" (expected at least {limit['collapsed']:.0%})" if collapsed else ""
     words = (
-        f"Weight decay {shown(group.decay)} {_per_step(run, group)}, {shown(share)} times {of} of the median "
-        f"block{most}. Weights end at {percent(left)} of their first size{least}; {fall_in_words(run, limit)}."
+        f"Weight decay {shown(group.decay)} {_per_step(run, group)}; in a typical block it is "
+        f"{size}{most}. Weights end at {percent(left)} of their initial norm{least}; {fall_in_words(run, limit)}."
     )
-    return Finding("too-strong" if stronger or collapsed else "weaker", words, measured)
+    if not (stronger or collapsed):
+        return Finding("weaker", words, measured)
+    usual = group.decay <= _ADVISED[group.decoupled]  # then the usual values do not help
+    return Finding("too-strong", words, measured, fix="Divide the weight decay by 10." if usual else "")
 
 
 def _kept(run: Signals, group: GroupSettings) -> float:
@@ -120,7 +128,7 @@ QUESTION = Question(
         Threshold(
             name="left",
             value=0.8,
-            unit="of the first size",
+            unit="of the initial norm",
             meaning="weights that keep more are not shrinking",
             seed="",
             decision="weights that learn grow; decay and gradient may balance at the end without harm",
@@ -147,7 +155,7 @@ QUESTION = Question(
         Threshold(
             name="collapsed",
             value=0.4,
-            unit="of the first size",
+            unit="of the initial norm",
             meaning="weights that shrink further retain only noise, even if the gradient is larger than decay",
             seed="",
             decision="healthy runs keep 0.7 and more",
@@ -170,7 +178,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="weight decay is too strong",
             fix="Use a weight decay of 0.01 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD.",
-            experiment="Train 200 steps with weight decay 0. If the loss gets lower, decay was too strong.",
+            experiment="Train 200 steps with weight decay 0. If the validation loss at step 200 is lower than in this "
+            "run at step 200, decay was too strong.",
             may_pass=True,
             explains=("V1", "C4.1", "S1.4:unrelated", "S1.5", "S4", "S5", "S6"),
         ),

@@ -18,6 +18,15 @@ from steadyrun.text import percent, shown
 
 _HOW = "call run.watch(model, optimizer) before training, with the probe `moments` on"
 
+_ADVISED = 1e-8  # the epsilon that the fix recommends
+_GROWN = 1.1  # times: a smaller growth is worded as none
+_LOWER = "If the loss at step 200 is lower than in this run at step 200,"
+_SMALLER = f"Train 200 steps with eps=1e-15. {_LOWER} epsilon was too large for these gradients."
+_TINY_GRADIENTS = (
+    "Find out why the gradients are so small: a loss that is divided too often or scaled down, or a mask. Otherwise "
+    "use eps=1e-15."
+)
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     adams = [group for group in groups(run) if group.betas is not None and number(group.settings.get("eps"))]
@@ -29,18 +38,23 @@ def find(run: Signals, limit: Limits) -> Finding:
     judged(run, limit)
     gone, words = fallen(run, limit), fall_in_words(run, limit)
     share, epsilon = _smallest(run, adams)
-    facts = f"Epsilon {shown(epsilon)} is {percent(share)} of Adam's denominator on average"
+    facts = f"Epsilon {shown(epsilon)} makes up {percent(share)} of Adam's denominator on average"
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
-        return Finding("epsilon", f"{facts} (limit {percent(limit['epsilon'])}); {words}.", measured)
+        message = f"{facts} (limit {percent(limit['epsilon'])}); {words}."
+        if epsilon > _ADVISED:
+            return Finding("epsilon", message, measured)
+        return Finding("epsilon", message, measured, fix=_TINY_GRADIENTS, experiment=_SMALLER)
     return Finding("in-range", f"{facts}; {words}.", measured)
 
 
 def _betas(run: Signals, first: float, second: float) -> Finding:
     """Betas that are a mistake, whatever the loss does: often the two are swapped."""
-    facts = f"betas=({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
+    facts = f"betas=({first:g}, {second:g}): beta1 is above the square root of beta2 ({shown(math.sqrt(second))})"
     measured = {"growth": growth(run)}
-    grown = f"The median block ends at {shown(measured['growth'])}x its first size"
+    grown = f"The weights of a typical block end at {shown(measured['growth'])}x their initial norm"
+    if measured["growth"] < _GROWN:
+        grown = "The weights have not grown so far"
     return Finding("betas", f"{facts}. {grown}.", measured)
 
 
@@ -116,17 +130,16 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="Adam's epsilon is larger than the gradients, so updates are tiny",
             fix="Use eps=1e-8.",
-            experiment="Train 200 steps with eps=1e-8. If the loss falls faster, epsilon was too large.",
+            experiment=f"Train 200 steps with eps=1e-8. {_LOWER} epsilon was too large.",
             may_pass=True,
             explains=("V1", "C4.1", "C7.1", "S1.4:unrelated", "S1.5"),
         ),
         Outcome(
             name="betas",
             answer=SUSPECT,
-            meaning="Adam's beta1 is too large for its beta2: single updates become huge",
+            meaning="Adam's beta2 is too small for its beta1: single updates can become huge",
             fix="Use betas=(0.9, 0.999).",
-            experiment="Train 200 steps with betas=(0.9, 0.999). If the loss gets lower and weights stop growing, the "
-            "betas were wrong.",
+            experiment=f"Train 200 steps with betas=(0.9, 0.999). {_LOWER} the betas were wrong.",
             may_pass=True,
             explains=("V1", "C4.1", "C7.2", "S1.4:unrelated", "S1.5", "S4", "S5"),
         ),

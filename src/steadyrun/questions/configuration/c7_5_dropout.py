@@ -28,7 +28,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = fall_in_words(run, limit)
     if usual < limit["rate"] or gone >= limit["learned"]:
         return Finding("enough-left", f"{facts}); {words}.", measured)
-    return Finding("too-high", f"{facts}, limit {limit['rate']:g}); {words}.", measured)
+    clears = f"a fall of {limit['learned']:.0%} would show that it works"
+    return Finding("too-high", f"{facts}, limit {limit['rate']:g}); {words} ({clears}).", measured)
 
 
 QUESTION = Question(
@@ -66,7 +67,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="dropout is too high",
             fix="Use dropout 0.1 to 0.5: nn.Dropout(p) takes the fraction to drop, not the fraction to keep.",
-            experiment="Train 200 steps with dropout 0.1. If the loss gets lower, dropout was too high.",
+            experiment="Train 200 steps with dropout 0.1. If the validation loss at step 200 is lower than in this run "
+            "at step 200, dropout was too high.",
             may_pass=True,
             explains=("V1", "C1.1", "C4", "S1.4:unrelated", "S1.5"),
         ),

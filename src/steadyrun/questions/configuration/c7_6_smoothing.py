@@ -24,10 +24,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     share = lowest / guess
     measured = {"smoothing": smoothing, "floor": lowest, "share": share}
     facts = (
-        f"With label smoothing {shown(smoothing)} over {classes:g} classes a perfect model has a loss of "
-        f"{shown(lowest)}, {percent(share)} of that of a guess ({shown(guess)}). The loss ends at {shown(end)}"
+        f"With label smoothing {shown(smoothing)} over {classes:g} classes the lowest possible loss is "
+        f"{shown(lowest)}, {percent(share)} of that of a guess ({shown(guess)})"
     )
-    return Finding("hides-learning" if share > limit["large"] else "pass", f"{facts}.", measured)
+    ends = f"The loss ends at {shown(end)}"
+    if share <= limit["large"]:
+        return Finding("pass", f"{facts}. {ends}.", measured)
+    if end < lowest:
+        ends = f"{ends}, below that: the recorded loss seems to be computed without smoothing"
+    fix = (
+        f"Use label_smoothing=0.1 or 0. If {shown(smoothing)} was meant as the weight of the true class, use "
+        f"label_smoothing={shown(1 - smoothing)}."
+    )
+    return Finding("hides-learning", f"{facts}; limit {limit['large']:.0%}. {ends}.", measured, fix=fix)
 
 
 QUESTION = Question(
@@ -56,9 +65,9 @@ QUESTION = Question(
             name="hides-learning",
             answer=SUSPECT,
             meaning="label smoothing is too strong",
-            fix="Use label_smoothing=0.1 or 0. If you meant 1 - s, swap it.",
-            experiment="Train 200 steps with label_smoothing=0.1. If validation accuracy rises, smoothing was too "
-            "strong.",
+            fix="Use label_smoothing=0.1 or 0.",
+            experiment="Train 200 steps with label_smoothing=0.1. If the validation accuracy at step 200 is higher "
+            "than in this run at step 200, smoothing was too strong.",
             explains=("V1", "C4", "S1.4:unrelated", "S1.5"),
         ),
     ),

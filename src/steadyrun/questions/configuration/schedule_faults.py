@@ -196,7 +196,7 @@ def restarted(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Fin
             if again < limit["fits"] < went_on:
                 message = (
                     f"After the resume at step {event.step} the schedule starts again: the learning rate is "
-                    f"{shown(after.values[1])} at step {after.step_at(1)}, declared "
+                    f"{shown(after.values[1])} at step {after.step_at(1)}; the declared schedule gives "
                     f"{shown(plan.rate(after.steps[1:2])[0])}."
                 )
                 return Finding("restarted", message, step=event.step)
@@ -230,9 +230,10 @@ def wrong_count(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
         return None
     often = factor > 1
     rate = f"{shown(factor)} times per step" if often else f"once every {shown(1 / factor)} steps"
+    speed = f"{shown(factor)} times too fast" if often else f"{shown(1 / factor)} times too slowly"
     return Finding(
         "stepped-too-often" if often else "stepped-too-seldom",
-        f"The scheduler is stepped {rate}: the curve runs at {shown(factor)} times the declared speed.",
+        f"The scheduler is stepped {rate}: the schedule runs {speed}.",
         {"factor": factor},
         recorded.rates.step_at(0),
     )
@@ -324,8 +325,8 @@ def other(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding
     far = float(np.mean((off > limit["far"]) & ~warming))
     index = int(np.argmax(off))
     message = (
-        f"The learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}, declared "
-        f"{shown(expected[index])} ({plan.shape})."
+        f"The learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}; the "
+        f"declared schedule ({plan.shape}) gives {shown(expected[index])}."
     )
     if far > 0:
         message += f" {percent(far)} of the steps are off by more than {limit['far']:.0%} of the peak."

@@ -12,6 +12,9 @@ from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
+_ROUNDING = 1e-6
+_HARDLY = 0.01  # of the first loss: a smaller change is not a fall
+
 LEARNED = Threshold(
     name="learned",
     value=0.5,
@@ -63,4 +66,15 @@ def fall_in_words(run: Signals, limit: Limits) -> str:
     loss, gone = levels(run, "loss", limit["losses"]), fallen(run, limit)
     if gone < 0:
         return f"the loss ends at {shown(loss.end)}, above its start or a guess"
-    return f"the loss fell by {percent(gone)}, to {shown(loss.end)}"
+    if gone < loss.fallen - _ROUNDING:
+        return f"the loss ends at {shown(loss.end)}, {percent(gone)} below that of a guess"
+    return f"{change_in_words(gone)}, to {shown(loss.end)}"
+
+
+def change_in_words(fallen: float, least: float = 0.0) -> str:
+    """In words: by how much the loss fell; a tiny change is not a fall, and one below `least` is too small."""
+    if fallen < 0:
+        return f"the loss rose by {percent(-fallen)}"
+    if fallen < _HARDLY:
+        return f"the loss changed by only {percent(fallen)}"
+    return f"the loss fell by {'only ' if fallen < least else ''}{percent(fallen)}"

@@ -182,6 +182,7 @@ QUESTION = Question(
             name="skipped-only",
             answer=NOTE,
             meaning="some values are not finite, without lasting harm",
+            fix="No action is needed while the loss falls; look at the batches of these steps if it happens again.",
         ),
         Outcome(
             name="never-finite",

@@ -35,9 +35,24 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome(name="fp16", answer=NOTE, meaning="the run computes in fp16, which overflows easily"),
-        Outcome(name="bf16", answer=NOTE, meaning="the run computes in bf16, which has the range of fp32"),
-        Outcome(name="fp32", answer=NOTE, meaning="the run computes in full precision"),
+        Outcome(
+            name="fp16",
+            answer=NOTE,
+            meaning="the run computes in fp16, which overflows easily",
+            fix="Use a loss scaler (torch.amp.GradScaler), or switch to bf16.",
+        ),
+        Outcome(
+            name="bf16",
+            answer=NOTE,
+            meaning="the run computes in bf16, which has the range of fp32",
+            fix="Look for an operation that also fails in fp32, such as log(0) or 0 / 0: see D1.3.",
+        ),
+        Outcome(
+            name="fp32",
+            answer=NOTE,
+            meaning="the run computes in full precision",
+            fix="Look for the first layer with a non-finite output: see D1.3.",
+        ),
     ),
     find=find,
 )

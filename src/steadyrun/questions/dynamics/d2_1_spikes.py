@@ -151,7 +151,12 @@ QUESTION = Question(
             "others. If only the same batches jump, the data is the cause; if both do, it is the learning rate or the "
             "optimizer's state.",
         ),
-        Outcome(name="flagged", answer=NOTE, meaning="the loss spiked"),
+        Outcome(
+            name="flagged",
+            answer=NOTE,
+            meaning="the loss spiked",
+            fix="No action is needed if the loss recovers: see D2.2.",
+        ),
     ),
     find=find,
 )

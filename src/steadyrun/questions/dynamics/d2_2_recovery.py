@@ -87,8 +87,18 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss recovers from every spike"),
-        Outcome(name="open", answer=NOTE, meaning="the last spike has not ended yet"),
-        Outcome(name="stays", answer=NOTE, meaning="the loss stays high after a spike"),
+        Outcome(
+            name="open",
+            answer=NOTE,
+            meaning="the last spike has not ended yet",
+            fix="Train on and check again.",
+        ),
+        Outcome(
+            name="stays",
+            answer=NOTE,
+            meaning="the loss stays high after a spike",
+            fix="Train on and check again; D2.4 judges whether the model is damaged.",
+        ),
     ),
     find=find,
 )

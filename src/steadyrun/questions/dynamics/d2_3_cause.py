@@ -223,6 +223,7 @@ QUESTION = Question(
             name="unexplained",
             answer=NOTE,
             meaning="the loss spiked far beyond noise, for an unknown reason",
+            fix="No action is needed if the loss recovers; otherwise look at the batch of that step.",
             panel=1,
         ),
         Outcome(name="noise", answer=PASS, meaning="the spikes are within the noise of this run", panel=1),
@@ -243,12 +244,15 @@ QUESTION = Question(
             name="lr-jump-undeclared",
             answer=NOTE,
             meaning="the learning rate jumped at the spike",
+            fix="Check what changes the learning rate at that step; if it is intended, declare the schedule.",
             panel=2,
         ),
         Outcome(
             name="optimizer-begins-again",
             answer=NOTE,
             meaning="the optimizer's state restarts within the run",
+            fix="Check whether the program builds the optimizer again at that step. No action is needed if it is "
+            "intended.",
             panel=1,
         ),
         Outcome(

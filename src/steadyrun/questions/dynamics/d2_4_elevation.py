@@ -267,9 +267,25 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="came-back", answer=NOTE, meaning="the loss recovered slowly from a spike"),
-        Outcome(name="too-early", answer=NOTE, meaning="the loss is high after a spike; too early to judge"),
-        Outcome(name="level-shift", answer=NOTE, meaning="the loss moved to a higher level, without proof of harm"),
+        Outcome(
+            name="came-back",
+            answer=NOTE,
+            meaning="the loss recovered slowly from a spike",
+            fix="No action is needed.",
+        ),
+        Outcome(
+            name="too-early",
+            answer=NOTE,
+            meaning="the loss is high after a spike; too early to judge",
+            fix="Train on and check again.",
+        ),
+        Outcome(
+            name="level-shift",
+            answer=NOTE,
+            meaning="the loss moved to a higher level, without proof of harm",
+            fix="No action is needed if the data or the objective changed there; otherwise compare validation before "
+            "and after.",
+        ),
         Outcome(
             name="worse-level",
             answer=SUSPECT,

@@ -52,7 +52,12 @@ QUESTION = Question(
     thresholds=(),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no gradient overflows"),
-        Outcome(name="skipped", answer=NOTE, meaning="some gradients are not finite, and training continued"),
+        Outcome(
+            name="skipped",
+            answer=NOTE,
+            meaning="some gradients are not finite, and training continued",
+            fix="No action is needed while the loss falls.",
+        ),
         Outcome(
             name="overflow",
             answer=FAULT,

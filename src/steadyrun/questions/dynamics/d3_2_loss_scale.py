@@ -44,8 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0 and values[0] > 1:
         return Finding(
             "constant",
-            f"The loss scale stays at {shown(values[0])} in spite of {counted(len(bad), 'overflow')} "
-            f"(limit {limit['ignored']:g}).",
+            f"The loss scale stays at {shown(values[0])} in spite of {counted(len(bad), 'overflow')}.",
             measured,
             int(bad[0]),
         )
@@ -144,7 +143,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss scale adapts as it should"),
-        Outcome(name="low", answer=NOTE, meaning="the loss scale is very low, but training continued"),
+        Outcome(
+            name="low",
+            answer=NOTE,
+            meaning="the loss scale is very low, but training continued",
+            fix="No action is needed while the loss falls; otherwise switch to bf16.",
+        ),
         Outcome(
             name="constant",
             answer=FAULT,

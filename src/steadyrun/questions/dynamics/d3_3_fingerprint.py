@@ -39,11 +39,17 @@ QUESTION = Question(
     panel=3,
     thresholds=(),
     outcomes=(
-        Outcome(name="overflow", answer=NOTE, meaning="the first non-finite value looks like an fp16 overflow"),
+        Outcome(
+            name="overflow",
+            answer=NOTE,
+            meaning="the first non-finite value looks like an fp16 overflow",
+            fix="Switch to bf16, or use torch.amp.GradScaler.",
+        ),
         Outcome(
             name="structural",
             answer=NOTE,
             meaning="the first non-finite value looks like a bug that also fails in fp32",
+            fix="Run the failing step in fp32 and look for the first operation with a non-finite result.",
         ),
     ),
     find=find,

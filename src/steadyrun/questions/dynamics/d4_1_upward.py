@@ -102,7 +102,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss does not rise"),
-        Outcome(name="rising", answer=NOTE, meaning="the loss rises slowly"),
+        Outcome(
+            name="rising",
+            answer=NOTE,
+            meaning="the loss rises slowly",
+            fix="Train on and check again; if the validation loss also rises, halve the learning rate.",
+        ),
     ),
     find=find,
 )

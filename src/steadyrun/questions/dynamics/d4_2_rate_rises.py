@@ -65,6 +65,7 @@ QUESTION = Question(
             name="rising",
             answer=NOTE,
             meaning="the learning rate rises together with the loss",
+            fix="Check that the schedule should rise there; otherwise lower the learning rate.",
         ),
         Outcome(
             name="schedule",

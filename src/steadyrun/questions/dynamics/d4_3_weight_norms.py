@@ -24,7 +24,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     worst = max(known, key=lambda name: abs(math.log(known[name])))
     times = known[worst]
     measured = {"times": times}
-    change = f"by a factor of {shown(times)} in {stretch.window} steps (limit {limit['times']:g})"
+    bound = f"limit {limit['times']:g}" if times > 1 else f"expected at least {1 / limit['times']:g}"
+    change = f"by a factor of {shown(times)} in {stretch.window} steps ({bound})"
     facts = f"The weight norm of {worst} changes {change}"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
@@ -61,6 +62,7 @@ QUESTION = Question(
             name="changing",
             answer=NOTE,
             meaning="weight norms change a lot while the loss rises",
+            fix="Train on and check again; record a validation loss if there is none.",
         ),
         Outcome(
             name="growing",

@@ -104,8 +104,14 @@ QUESTION = Question(
             name="plateau",
             answer=NOTE,
             meaning="the loss rises slightly, but the gradients do not",
+            fix="Train on and check again.",
         ),
-        Outcome(name="harder", answer=NOTE, meaning="loss and gradient rise together, without proof of harm"),
+        Outcome(
+            name="harder",
+            answer=NOTE,
+            meaning="loss and gradient rise together, without proof of harm",
+            fix="Check whether the data became harder there; otherwise halve the learning rate.",
+        ),
         Outcome(
             name="diverging",
             answer=FAULT,

@@ -69,8 +69,9 @@ def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Fi
     worst = sorted(looking, key=lambda name: -looking[name])
     first = run.points(f"future_attention/{worst[0]}")
     more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
+    attend = "attends" if len(looking) == 1 else "attend"
     facts = (
-        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers attend to later keys: "
+        f"The run is declared causal, but {len(looking)} of {len(ahead)} attention layers {attend} to later keys: "
         f"{', '.join(f'{name} with {percent(looking[name])}' for name in worst[:_SHOWN])}{more} "
         f"of the weight (limit {percent(limit['future'])})"
     )
@@ -99,13 +100,15 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     measured = {**measured, "under": share}
     facts = f"; {facts}" if facts else ""
     if share > limit["under"] or known_facts(run, limit).start == LEARNED:
-        return Finding("pass", f"{words} {shown(baseline)} (limit {percent(limit['under'])}){facts}.", measured)
+        return Finding(
+            "pass", f"{words} {shown(baseline)} (expected at least {percent(limit['under'])}){facts}.", measured
+        )
     apart = _classes_apart(run, by, limit.count("recent"))
     if apart is not None and apart > limit["apart"]:
         message = f"{words} {shown(baseline)}, with class losses {percent(apart)} apart{facts}."
         return Finding("pass", message, measured, step)
     together = f", with class losses {percent(apart)} apart" if apart is not None else ""
-    message = f"{words} {shown(baseline)} (limit {percent(limit['under'])}){together}{facts}."
+    message = f"{words} {shown(baseline)} (expected at least {percent(limit['under'])}){together}{facts}."
     return Finding("too-good", message, measured, step)
 
 
@@ -188,6 +191,7 @@ QUESTION = Question(
             name="too-good",
             answer=NOTE,
             meaning="the loss is far below the baseline very early",
+            fix="Check that no input contains its label, and that baseline_loss in the config is right.",
         ),
         Outcome(
             name="nothing-left",
@@ -200,6 +204,7 @@ QUESTION = Question(
             name="part-looks-ahead",
             answer=NOTE,
             meaning="one stack attends to later tokens and another does not",
+            fix="No action is needed for an encoder; a decoder needs a causal mask (is_causal=True).",
         ),
         Outcome(
             name="sees-the-answer",

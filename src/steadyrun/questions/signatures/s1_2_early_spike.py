@@ -114,7 +114,12 @@ QUESTION = Question(
             meaning="the loss spiked in the first steps: the updates were too large",
             fix="Warm up the learning rate over the first hundred steps or more.",
         ),
-        Outcome(name="stays-up", answer=NOTE, meaning="the loss climbed at once and did not come back"),
+        Outcome(
+            name="stays-up",
+            answer=NOTE,
+            meaning="the loss climbed at once and did not come back",
+            fix="Divide the learning rate by 10, or warm it up over the first hundred steps or more.",
+        ),
     ),
     find=find,
 )

@@ -44,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > limit["after"]
     if not long_enough or parting.train_falls < limit["train"]:
         return Finding("pass", f"{facts}.", measured, step)
-    words = f"{facts} ({percent(parting.train_falls)} lower, limit {percent(limit['train'])})."
+    words = f"{facts} ({percent(parting.train_falls)} lower, at least {percent(limit['train'])})."
     return Finding("rises" if parting.rise > limit["rise"] else "flattens", words, measured, step)
 
 

@@ -255,7 +255,12 @@ QUESTION = Question(
             explains=("C4.2", "C7", "S1.3", "V1"),
             may_pass=True,
         ),
-        Outcome(name="nothing-yet", answer=NOTE, meaning="the model has learned nothing from its inputs yet"),
+        Outcome(
+            name="nothing-yet",
+            answer=NOTE,
+            meaning="the model has learned nothing from its inputs yet",
+            fix="Fix what the other findings report first, then train on and check again.",
+        ),
     ),
     find=find,
 )

@@ -34,7 +34,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if fallen >= limit["fallen"] or before < limit["before"]:
         return Finding("pass", f"{facts}.", measured)
     step = training.loss.step_at(int(edges[int(np.argmax(levels <= (1 + limit["flat"]) * end))]))
-    message = f"{facts}. It is flat since step {step} (limit: a fall of {percent(limit['fallen'])} in the second half)."
+    message = (
+        f"{facts}. It is flat since step {step} (expected a fall of {percent(limit['fallen'])} in the second half)."
+    )
     return Finding("plateau", message, measured, step)
 
 

@@ -83,7 +83,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the learning rate moves, or is meant to be constant"),
-        Outcome(name="flat", answer=NOTE, meaning="the learning rate is constant although a schedule is set"),
+        Outcome(
+            name="flat",
+            answer=NOTE,
+            meaning="the learning rate is constant although a schedule is set",
+            fix="Call scheduler.step() after every optimizer.step(), or remove the schedule.",
+        ),
     ),
     find=find,
 )

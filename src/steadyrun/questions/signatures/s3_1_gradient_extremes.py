@@ -30,7 +30,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("exploding", message, measured, step)
     if len(norms) > 2 * ends and first > 0 and measured["left"] < limit["vanishes"]:
         message = f"Gradient norm fell from {shown(first)} to {shown(last)}, a ratio of {shown(measured['left'])} "
-        message += f"(limit {limit['vanishes']:g})."
+        message += f"(expected at least {limit['vanishes']:g})."
         return Finding("vanishing", message, measured, norms.step_at(len(norms) - 1))
     return Finding("pass", f"{facts} and {shown(last)} at the end.", measured)
 
@@ -86,8 +86,14 @@ QUESTION = Question(
             name="exploding",
             answer=NOTE,
             meaning="gradients explode in the first steps",
+            fix="Clip gradients, warm up the learning rate, and check the initial weights.",
         ),
-        Outcome(name="vanishing", answer=NOTE, meaning="gradients have vanished"),
+        Outcome(
+            name="vanishing",
+            answer=NOTE,
+            meaning="gradients have vanished",
+            fix="No action is needed if the model has learned its task; otherwise look for saturated or dead units.",
+        ),
     ),
     find=find,
 )

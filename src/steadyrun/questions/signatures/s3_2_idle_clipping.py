@@ -66,7 +66,13 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="clipping takes effect, or is ready to"),
-        Outcome(name="never", answer=NOTE, meaning="the clip threshold is too high to ever take effect"),
+        Outcome(
+            name="never",
+            answer=NOTE,
+            meaning="the clip threshold is too high to ever take effect",
+            fix="No action is needed while the loss falls. To catch outliers, lower the clip threshold "
+            "(steadyrun.suggest_clip).",
+        ),
     ),
     find=find,
 )

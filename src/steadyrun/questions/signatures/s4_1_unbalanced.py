@@ -69,7 +69,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the blocks are balanced"),
-        Outcome(name="outside", answer=NOTE, meaning="a residual block is far larger or smaller than the others"),
+        Outcome(
+            name="outside",
+            answer=NOTE,
+            meaning="a residual block is far larger or smaller than the others",
+            fix="No action is needed while the loss falls; otherwise check how this block is initialised and scaled.",
+        ),
     ),
     find=find,
 )

@@ -33,8 +33,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"{least} is the weakest block, with at most {percent(shares[least])} of the median of the others"
     lasting = from_the_start(blocks[least], limit["samples"], limit["steps"])
     if lasting and shares[least] < limit["share"]:
-        return Finding("quiet", f"{facts} in every sample (limit {percent(limit['share'])}).", measured, step)
-    return Finding("pass", f"{facts} (limit {percent(limit['share'])}).", measured, step)
+        return Finding(
+            "quiet", f"{facts} in every sample (expected at least {percent(limit['share'])}).", measured, step
+        )
+    return Finding("pass", f"{facts} (expected at least {percent(limit['share'])}).", measured, step)
 
 
 def _dead(dead: Dead, limit: Limits) -> Finding:
@@ -47,7 +49,9 @@ def _dead(dead: Dead, limit: Limits) -> Finding:
     measured = {"share": dead.share}
     step = int(dead.steps[0])
     if dead.certain and dead.stays:
-        return Finding("dead", f"{facts} (limit {percent(limit['later'])} of the next block).", measured, step)
+        return Finding(
+            "dead", f"{facts} (expected at least {percent(limit['later'])} of the next block).", measured, step
+        )
     why = "It has recovered." if dead.certain else "It may have started from learned weights, or be partly frozen."
     return Finding("quiet", f"{facts}. {why}", measured, step)
 
@@ -144,8 +148,15 @@ QUESTION = Question(
             name="quiet",
             answer=NOTE,
             meaning="a residual block has outputs near zero",
+            fix="No action is needed while the loss falls; otherwise check how this block is initialised and scaled.",
         ),
-        Outcome(name="growing", answer=NOTE, meaning="activations grow with depth before training"),
+        Outcome(
+            name="growing",
+            answer=NOTE,
+            meaning="activations grow with depth before training",
+            fix="No action is needed while the loss falls; otherwise scale residual branches by 1 / sqrt(2 * blocks),"
+            " or add norm layers.",
+        ),
         Outcome(
             name="dead",
             answer=FAULT,

@@ -74,7 +74,13 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no weight matrix has grown too far"),
-        Outcome(name="growing", answer=NOTE, meaning="a weight matrix has grown far beyond its start"),
+        Outcome(
+            name="growing",
+            answer=NOTE,
+            meaning="a weight matrix has grown far beyond its start",
+            fix="No action is needed while the loss falls; otherwise lower the learning rate or raise the weight "
+            "decay.",
+        ),
     ),
     find=find,
 )

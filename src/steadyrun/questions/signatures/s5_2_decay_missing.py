@@ -27,7 +27,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         if measured_decay is None or not run.config.get("no_decay"):
             message = f"{facts}. A penalty in the loss, or decay by hand, would not show."
             return Finding("decay-not-seen", message, measured, 0)
-        message = f"{facts} (limit {limit['decay'] * declared:g}). no_decay declares which parameters are exempt."
+        message = (
+            f"{facts} (expected at least {limit['decay'] * declared:g}). no_decay declares which parameters are exempt."
+        )
         return Finding("declared-decay-missing", message, measured, 0)
     growth = _growth(run, limit)
     if growth is None:
@@ -142,8 +144,16 @@ QUESTION = Question(
             name="decay-not-seen",
             answer=NOTE,
             meaning="the declared weight decay is not in the optimizer",
+            fix="Pass weight_decay to the optimizer's param groups. No action is needed if decay is part of the loss "
+            "or done by hand.",
         ),
-        Outcome(name="growing", answer=NOTE, meaning="the norm of all weights grows without bound"),
+        Outcome(
+            name="growing",
+            answer=NOTE,
+            meaning="the norm of all weights grows without bound",
+            fix="No action is needed while the loss falls; otherwise raise the weight decay or lower the learning "
+            "rate.",
+        ),
         Outcome(
             name="declared-decay-missing",
             answer=FAULT,

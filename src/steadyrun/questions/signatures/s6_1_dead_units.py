@@ -151,11 +151,18 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the number of dead units is normal"),
-        Outcome(name="dead", answer=NOTE, meaning="most units of a layer are dead at the end"),
+        Outcome(
+            name="dead",
+            answer=NOTE,
+            meaning="most units of a layer are dead at the end",
+            fix="No action is needed while the loss falls; otherwise lower the learning rate and initialise the "
+            "biases at 0.",
+        ),
         Outcome(
             name="sparse",
             answer=NOTE,
             meaning="all units of a layer look dead from the start, perhaps by design",
+            fix="No action is needed if this is the design; otherwise check the biases before the activation.",
         ),
         Outcome(
             name="silent",

@@ -61,7 +61,7 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
         return Finding("stuck-block", f"{facts}. These are all its heads.", measured, dead.step_at(0))
     if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0], known_facts(run, limit)):
         return Finding("narrow", f"{facts}. {_not_certain(least, lowest, limit)}", measured, dead.step_at(0))
-    message = f"{facts}. {_BY_SCORES} is at most {shown(lowest)} nats (limit {limit['entropy']:g})."
+    message = f"{facts}. {_BY_SCORES} is at most {shown(lowest)} nats (expected at least {limit['entropy']:g})."
     return Finding("stuck", message, measured, dead.step_at(0))
 
 
@@ -73,7 +73,7 @@ def _not_certain(least: Points | None, lowest: float, limit: Limits) -> str:
     if least is None:
         return "The entropy without additive masks was not recorded."
     if lowest > limit["entropy"]:
-        return f"{_BY_SCORES} reaches {shown(lowest)} nats (limit {limit['entropy']:g})."
+        return f"{_BY_SCORES} reaches {shown(lowest)} nats, above {limit['entropy']:g}."
     return "It may have started from learned weights, or be partly frozen."
 
 
@@ -131,12 +131,25 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no attention head is dead"),
-        Outcome(name="dead", answer=NOTE, meaning="attention heads died during training"),
-        Outcome(name="narrow", answer=NOTE, meaning="an attention head is narrow from the start, perhaps by design"),
+        Outcome(
+            name="dead",
+            answer=NOTE,
+            meaning="attention heads died during training",
+            fix="No action is needed while the loss falls; otherwise lower the learning rate and look at the scores "
+            "of these heads.",
+        ),
+        Outcome(
+            name="narrow",
+            answer=NOTE,
+            meaning="an attention head is narrow from the start, perhaps by design",
+            fix="No action is needed if this is the design; otherwise check what scales the scores of this head.",
+        ),
         Outcome(
             name="stuck-block",
             answer=NOTE,
             meaning="all heads of a block attend to a single key from the start",
+            fix="No action is needed if this is the design; otherwise check the mask and what scales the scores of "
+            "this block.",
         ),
         Outcome(
             name="stuck",

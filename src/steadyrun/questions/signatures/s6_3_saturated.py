@@ -55,8 +55,8 @@ QUESTION = Question(
             meaning="a layer is saturated and passes no gradient",
             fix="Initialise with smaller weights, normalise the inputs, or use ReLU or GELU with a normalisation "
             "layer before it.",
-            experiment="Divide the layer's incoming weights by ten at the start and train 100 steps. If the loss "
-            "falls faster, saturation was the cause.",
+            experiment="Divide the layer's incoming weights by ten at the start and train 100 steps. If the loss at "
+            "step 100 is lower than in this run at step 100, saturation was the cause.",
             explains=("A4.8", "S4", "V1"),
             may_pass=True,
         ),

@@ -71,7 +71,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the regular class leads"),
-        Outcome(name="tangled", answer=NOTE, meaning="neither class leads: forms are memorised one by one"),
+        Outcome(
+            name="tangled",
+            answer=NOTE,
+            meaning="neither class leads: forms are memorised one by one",
+            fix="Train on and check again.",
+        ),
     ),
     find=find,
     special=True,

@@ -76,6 +76,7 @@ QUESTION = Question(
             name="irregular-first",
             answer=NOTE,
             meaning="irregular forms are learned first: a leak, or a visible answer",
+            fix="Check that no input contains its answer, and that training and validation share no form.",
         ),
     ),
     find=find,

@@ -41,7 +41,8 @@ def _one_value(run: Signals, name: str, values: Floats, limit: Limits) -> Findin
     each, counts = np.unique(values, return_counts=True)
     usual = float(each[0] if is_reward(name) else each[np.argmax(counts)])
     share, late = float(np.mean(values == usual)), float(np.mean(last == usual))
-    words = f"{name} is exactly {shown(usual)} in {percent(share)} of {len(values)} rows"
+    rows = f"all {len(values)} rows" if share == 1 else f"{percent(share)} of {len(values)} rows"
+    words = f"{name} is exactly {shown(usual)} in {rows}"
     if is_reward(name):
         rises = chance_of_rise(values) < limit["unsure"]
         often = share == 1 if usual > 0 else min(share, late) > limit["same"]  # above zero it may be the maximum
@@ -85,7 +86,7 @@ def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding
     if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
         return None
     best = float(np.max(values))
-    words = f"{name} is at most {shown(best)} in {len(values)} evaluations (limit {limit['none']:g})."
+    words = f"{name} is at most {shown(best)} in {len(values)} evaluations (expected above {limit['none']:g})."
     return Finding("none", words, {"best": best})
 
 

@@ -79,7 +79,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         must = (known.start == RANDOM and loss.steps >= limit["patience"]) or never_improves(run, limit, loss, half)
         start, end = apart(loss.start, loss.end)
         words = f"Loss fell from {start} to {end}{run.excerpt}, by {percent(fallen)} in {loss.steps:,.0f} steps "
-        words += f"(limit {percent(limit['fallen'])})"
+        words += f"(expected at least {percent(limit['fallen'])})"
         if not stuck and not must and (instead := surely_improves(run, limit)):
             return Finding("else", f"{words}, but {instead}.", measured)
         return Finding("flat" if stuck else "little" if must else "unjudged", f"{words}.{stuck}", measured)
@@ -310,7 +310,12 @@ QUESTION = Question(
             name="few", answer=PASS, meaning="only a few losses are recorded, and each is lower than the one before"
         ),
         Outcome(name="else", answer=PASS, meaning="the loss is too noisy to judge, but held-out data shows progress"),
-        Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost part of its descent"),
+        Outcome(
+            name="partly-lost",
+            answer=NOTE,
+            meaning="the loss has lost part of its descent",
+            fix="Train on and check again; if the loss climbs further, go back to the best checkpoint.",
+        ),
         Outcome(
             name="unjudged",
             answer=NOTE,
@@ -353,8 +358,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the loss ends above its start",
             fix="Divide the learning rate by ten, and check the sign of the loss.",
-            experiment="Train the first 100 steps again with a tenth of the learning rate. If the loss falls, the "
-            "learning rate was too high.",
+            experiment="Train the first 100 steps again with a tenth of the learning rate. If the loss at step 100 is "
+            "lower than in this run at step 100, the learning rate was too high.",
             may_pass=True,
             symptom=True,
         ),

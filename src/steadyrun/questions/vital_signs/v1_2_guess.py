@@ -289,7 +289,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="beats", answer=PASS, meaning="the model uses its inputs"),
-        Outcome(name="not-yet", answer=NOTE, meaning="the model is not better than a guess yet"),
+        Outcome(
+            name="not-yet",
+            answer=NOTE,
+            meaning="the model is not better than a guess yet",
+            fix="Train on and check again.",
+        ),
         Outcome(
             name="no-better",
             answer=SUSPECT,

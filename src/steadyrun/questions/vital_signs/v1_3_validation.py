@@ -268,7 +268,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="follows", answer=PASS, meaning="validation follows training"),
-        Outcome(name="rises", answer=NOTE, meaning="validation is past its best while training improves: overfitting"),
+        Outcome(
+            name="rises",
+            answer=NOTE,
+            meaning="validation is past its best while training improves: overfitting",
+            fix="Keep the checkpoint with the best validation, and stop there or add regularisation.",
+        ),
         Outcome(
             name="climbs",
             answer=SUSPECT,

@@ -23,9 +23,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"median": usual, "end": end, "zeros": zeros, "peak": largest}
     words = f"Median gradient norm is {shown(usual)}, {shown(end)} at the end"
     if zeros > limit["zeros"]:
-        return Finding(
-            "zero", f"Gradient norm is exactly 0 in {percent(zeros)} of the last {len(late)} steps.", measured
-        )
+        often = "all" if zeros == 1 else f"{percent(zeros)}"
+        return Finding("zero", f"Gradient norm is exactly 0 in {often} of the last {len(late)} steps.", measured)
     first = float(np.median(norms.values[: max(1, int(limit["early"] * len(norms)))]))
     measured["first"] = first
     if first > 0 and end < limit["gone"] * first and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:

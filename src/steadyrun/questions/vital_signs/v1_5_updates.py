@@ -35,7 +35,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         outcome = "violent" if levels(run, "loss", limit["losses"]).fallen < limit["learned"] else "large"
         return Finding(outcome, f"{update} (limit {limit['violent']:g}).", measured)
     if moves and measured["update"] < limit["tiny"] and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:
-        return Finding("tiny", f"{update} (limit {limit['tiny']:g}).", measured)
+        return Finding("tiny", f"{update} (expected at least {limit['tiny']:g}).", measured)
     return Finding("in-range", f"{'; '.join(filter(None, (update, units)))}.", measured)
 
 
@@ -99,7 +99,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="in-range", answer=PASS, meaning="units are active and weights move by a useful amount"),
-        Outcome(name="large", answer=NOTE, meaning="updates are very large, though the loss fell"),
+        Outcome(
+            name="large",
+            answer=NOTE,
+            meaning="updates are very large, though the loss fell",
+            fix="No action is needed while the loss falls; otherwise divide the learning rate by 10.",
+        ),
         Outcome(
             name="dead",
             answer=SUSPECT,
@@ -115,8 +120,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="updates overwrite the weights, and the loss does not fall",
             fix="Divide the learning rate by ten.",
-            experiment="Train 100 steps with a tenth of the learning rate. If the loss falls faster, the learning "
-            "rate was too high.",
+            experiment="Train 100 steps with a tenth of the learning rate. If the loss at step 100 is lower than "
+            "in this run at step 100, the learning rate was too high.",
             may_pass=True,
             symptom=True,
         ),
@@ -125,8 +130,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="weights hardly move",
             fix="Multiply the learning rate by ten, and check that nothing scales the gradient down.",
-            experiment="Train 100 steps with ten times the learning rate. If the loss falls faster, the learning rate "
-            "was too low.",
+            experiment="Train 100 steps with ten times the learning rate. If the loss at step 100 is lower than "
+            "in this run at step 100, the learning rate was too low.",
             may_pass=True,
             symptom=True,
         ),

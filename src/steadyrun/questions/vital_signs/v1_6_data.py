@@ -208,6 +208,7 @@ QUESTION = Question(
             name="few",
             answer=NOTE,
             meaning="all steps use the same few batches",
+            fix="No action is needed for an overfitting test; otherwise take batches from the loader inside the loop.",
         ),
         Outcome(
             name="few-of-many",
