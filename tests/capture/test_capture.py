@@ -322,7 +322,8 @@ def test_several_incidents_and_which_is_the_gravest(tmp_path: Path) -> None:
     run = loop.run(tmp_path / "run", 330)
     assert {(incident.step, incident.kind) for incident in incidents_of(run)} == {(150, "spike"), (300, "non-finite")}
     assert choose(run).step == 300
-    with pytest.raises(steadyrun.UsageError, match=r"no incident at step 7; it has incidents at: 150 \(spike\), 300 \(non-finite\)"):
+    there = r"no incident at step 7; it has incidents at: 150 \(spike\), 300 \(non-finite\)"
+    with pytest.raises(steadyrun.UsageError, match=there):
         choose(run, 7)
 
 

@@ -14,6 +14,7 @@ from incident_programs import cnn_task, rnn_task
 from torch import Tensor
 
 import steadyrun
+from steadyrun.capture import checkpoint_pace
 from steadyrun.capture.checkpoints import MOST
 from steadyrun.program import tensor_files
 from steadyrun.replay.incident import choose, incidents_of
@@ -52,6 +53,12 @@ class Guarded:
             if task.scheduler is not None:
                 task.scheduler.step()
             run.step(loss, batch=batch)
+
+
+@pytest.fixture(autouse=True)
+def _copies_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a copy may take long, and the next one then comes later than asked for."""
+    monkeypatch.setattr(checkpoint_pace, "_FREE", math.inf)
 
 
 def watched(run: steadyrun.Run, task: steadyrun.Task, **capture: int) -> None:
