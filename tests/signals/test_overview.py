@@ -10,7 +10,17 @@ import pytest
 
 from steadyrun.records import Series
 from steadyrun.signals.declared_schedule import dry_run
-from steadyrun.signals.overview import Spread, extent, gaps, smoothed, summed, widest_start
+from steadyrun.signals.overview import (
+    Spread,
+    elapsed,
+    extent,
+    gaps,
+    mean_and_sigma,
+    running_total,
+    smoothed,
+    summed,
+    widest_start,
+)
 
 NAN = float("nan")
 
@@ -75,3 +85,27 @@ def test_the_schedulers_dry_run() -> None:
     assert curve(np.array([5.0])).tolist() == [0.5]
     assert dry_run({}) is None
     assert dry_run({"expected_lr": {"groups": ["x"]}}) is None
+
+
+def test_the_mean_of_runs_covers_their_common_steps() -> None:
+    long = (np.arange(0, 10), np.arange(10.0))
+    sparse = (np.array([2, 4, 20]), np.array([4.0, 6.0, 22.0]))
+    mean = mean_and_sigma([long, sparse])
+    assert mean is not None
+    assert mean.steps.tolist() == list(range(2, 10))
+    assert mean.mean.tolist() == pytest.approx([step + 1.0 for step in range(2, 10)])
+    assert mean.sigma.tolist() == pytest.approx([math.sqrt(2)] * 8)
+    assert mean_and_sigma([long, (np.array([50, 60]), np.array([1.0, 2.0]))]) is None
+    assert mean_and_sigma([long, (np.array([1]), np.array([1.0]))]) is None
+
+
+def test_time_and_tokens_replace_steps() -> None:
+    steps, values = np.arange(4), np.array([8.0, 8.0, 4.0, 8.0])
+    counted = Series("tokens", steps, values, np.array([100.0, 101.0, 100.5, 103.0]))
+    seconds, tokens = elapsed(counted), running_total(counted)
+    assert seconds is not None
+    assert tokens is not None
+    assert seconds.tolist() == [0.0, 1.0, 1.0, 3.0], "a clock that goes back stands still"
+    assert tokens.tolist() == [8.0, 16.0, 20.0, 28.0]
+    assert elapsed(Series("loss", steps, values, np.zeros(4))) is None, "an imported log without times"
+    assert running_total(Series("tokens", steps, values * math.nan, np.zeros(4))) is None

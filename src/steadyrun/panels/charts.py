@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.panels import thinning
 from steadyrun.panels.lines import drawn, logarithmic, natural, short
 from steadyrun.panels.panel import AxisScale, Floats, Panel, Steps, XAxis
+from steadyrun.signals.overview import elapsed, running_total
 from steadyrun.signals.run_signals import Signals
 
 FIRST = 201  # the number of the first chart; panels and trial plots have smaller ones
@@ -41,14 +42,12 @@ def _chart(run: Signals, name: str, number: int, company: int) -> Panel:
 
 def x_axes(run: Signals) -> tuple[XAxis, ...]:
     """What the steps of a run can be replaced by: the time since its start, the tokens seen."""
-    axes = []
-    if run.has("loss") and len(loss := run.raw("loss")) > 1:
-        elapsed = np.maximum.accumulate(loss.times - loss.times[0])
-        if np.all(np.isfinite(elapsed)) and elapsed[-1] > 0:
-            axes.append(_axis("time", "s", loss.steps, elapsed))
-    if run.has("tokens") and len(tokens := run.raw("tokens")) > 1 and np.all(np.isfinite(tokens.values)):
-        axes.append(_axis("tokens", "", tokens.steps, np.cumsum(np.maximum(tokens.values, 0.0))))
-    return tuple(axes)
+    scales = (("time", "s", "loss", elapsed), ("tokens", "", "tokens", running_total))
+    return tuple(
+        _axis(name, unit, run.raw(series).steps, values)
+        for name, unit, series, scale in scales
+        if run.has(series) and (values := scale(run.raw(series))) is not None
+    )
 
 
 def _axis(name: str, unit: str, steps: Steps, values: Floats) -> XAxis:

@@ -169,3 +169,18 @@ def mean_and_sigma(series: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.
         return None
     values = np.stack([np.interp(grid, steps, at) for steps, at in finite])
     return MeanOfRuns(grid, values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(grid)))
+
+
+def elapsed(series: Series) -> Floats | None:
+    """Seconds since the first point of a series, never falling; None if its times do not show any."""
+    if len(series) < 2:
+        return None
+    seconds: Floats = np.maximum.accumulate(series.times - series.times[0])
+    return seconds if np.all(np.isfinite(seconds)) and seconds[-1] > 0 else None
+
+
+def running_total(series: Series) -> Floats | None:
+    """The sum of a series up to each point; None if it is not finite or has fewer than two points."""
+    if len(series) < 2 or not np.all(np.isfinite(series.values)):
+        return None
+    return np.cumsum(np.maximum(series.values, 0.0))
