@@ -34,7 +34,7 @@ CONTRASTS = """() => {
   };
   const linear = (value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
   const light = (c) => 0.2126 * linear(c[0] / 255) + 0.7152 * linear(c[1] / 255) + 0.0722 * linear(c[2] / 255);
-  const own = (element) => [...element.childNodes].filter((node) => node.nodeType === 3).map((n) => n.data.trim()).join("");
+  const own = (element) => [...element.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("");
   const found = [];
   for (const element of document.querySelectorAll("header *, main *")) {
     if (element.closest("svg, option, :disabled") || !element.checkVisibility() || !own(element)) continue;
