@@ -13,7 +13,7 @@ from steadyrun.signals.run_signals import Signals
 FIRST = 201  # the number of the first chart; panels and trial plots have smaller ones
 MOST = 60  # charts
 UNGROUPED = "logged values"
-_COMPANY = 8  # charts that share the points of a panel: each gets at most 2,000
+_COMPANY = 6  # charts that share the points of a panel: each gets at most 1,800
 _POINTS = 400  # of an x axis
 
 

@@ -14,7 +14,7 @@ from steadyrun.signals.curves import thinned
 from steadyrun.signals.overview import Extent, extent, gaps, share_not_positive
 from steadyrun.signals.run_signals import Signals
 
-BUDGET = 16_000  # points of one panel
+BUDGET = 10_000  # points of one panel
 FEWEST = 200  # points of a line, whatever the number of lines
 NAMED = 6  # lines with their own legend entry
 MOST = 150  # lines of one panel
