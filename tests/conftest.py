@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browsing import chromium as chromium
+from browsing import show as show
 from hypothesis import HealthCheck, settings
 
 import steadyrun

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import site_pages
-from screenshots import CHROMIUM, open_browser
 
 import steadyrun
 
@@ -68,19 +69,13 @@ def test_search_works_without_a_server(site: Path) -> None:
     assert "assets/iframe-worker.js" in loaded_by(site / "index.html")
 
 
-def test_search_finds_a_page_in_a_browser(site: Path) -> None:
-    if CHROMIUM is None:
-        pytest.skip("NO BROWSER: install chromium (apt-get install chromium), or let `make test` do it as root")
-    with open_browser() as browser:
-        tab = browser.new_page()
-        requests: list[str] = []
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.goto((site / "index.html").as_uri())
-        tab.fill("input.md-search__input", "vital sign")
-        tab.wait_for_selector(".md-search-result__item")
-        found = tab.locator(".md-search-result__item").all_inner_texts()
+def test_search_finds_a_page_in_a_browser(site: Path, show: Callable[..., Any]) -> None:
+    tab = show(site / "index.html", "input.md-search__input")
+    tab.page.fill("input.md-search__input", "vital sign")
+    tab.page.wait_for_selector(".md-search-result__item")
+    found = tab.page.locator(".md-search-result__item").all_inner_texts()
     assert any("vital" in text.lower() for text in found)
-    assert [address for address in requests if not address.startswith(("file:", "data:", "blob:"))] == []
+    assert tab.outside == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

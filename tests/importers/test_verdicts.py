@@ -118,4 +118,4 @@ def test_what_was_odd_is_noted(check, log: str, code: str, step: int | None, num
 
 def test_nan_before_the_first_step_is_said(check) -> None:  # type: ignore[no-untyped-def]
     message = check("llmc-hector-nan-from-step0/gpt2_train.11672255_nan900.log").leaf.answer.message
-    assert "the validation loss was already not finite at step 0" in message
+    assert "The validation loss was already not finite at step 0" in message
