@@ -23,7 +23,7 @@ def new_question(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProc
 def copy(tmp_path: Path) -> Path:
     for folder in ("src", "docs", "tools", "tests/questions"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "images"))
-    for file in ("pyproject.toml", "README.md", "tests/conftest.py", "tests/synthetic.py"):
+    for file in ("pyproject.toml", "README.md", "tests/conftest.py", "tests/browsing.py", "tests/synthetic.py"):
         shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path
 
