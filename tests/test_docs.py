@@ -75,3 +75,17 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_the_citation_names_this_version() -> None:
     (version,) = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert version == steadyrun.__version__
+
+
+def test_the_readmes_commands_and_their_options_exist() -> None:
+    from typer.testing import CliRunner
+
+    from steadyrun.cli import app
+
+    commands = re.findall(r"(?:`|^  )steadyrun ([a-z]+)([^`\n#]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert {"check", "preflight", "replay", "trial", "postmortem", "verify", "serve"} <= {name for name, _ in commands}
+    for name, rest in commands:
+        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+        assert shown.exit_code == 0, name
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert option in shown.stdout, f"{name} {option}"
