@@ -148,8 +148,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry(
         "gradient_digest/*",
-        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: per class, and per class "
-        "and block",
+        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: of a class, and of a "
+        "class in a block",
         probe="digests",
     ),
     CatalogueEntry("parameter_digest/*", "the same for the parameters at the end of the step", probe="digests"),
