@@ -66,6 +66,7 @@ class RankFacts:
     loader: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[int, Any] = field(default_factory=dict)  # by step of a validation: the digest of all buffers
     seams: Mapping[int, int] = field(default_factory=dict)
+    validations: int = 0
     stopped: tuple[str, int | None] = ("", None)  # how it failed or stalled, and at which step
     closed: bool = False
 
@@ -324,6 +325,7 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
         fields.get("loader", {}),
         buffers,
         record.seams,
+        sum(event.kind == "validation" for event in record.events),
         stopped,
         record.closed,
     )
