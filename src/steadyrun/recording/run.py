@@ -22,6 +22,7 @@ from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
@@ -49,7 +50,6 @@ class Run:
         last_step: int | None,
         first_step: int | None,
         rank: int,
-        world: int = 1,
         stall_seconds: float | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
@@ -73,9 +73,13 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        if own_world() > 1:
+            self._writer.event("process", None, **describe_process(rank))
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
-        self._watchdog = watchdog.begin(self._writer, world, self._steps.next, stall_seconds, self._problems.report)
+        self._watchdog = watchdog.begin(
+            self._writer, own_world(), self._steps.next, stall_seconds, self._problems.report
+        )
         self._attachment.clock = None if self._watchdog is None else self._watchdog.clock
         atexit.register(self._at_exit)
 
@@ -151,6 +155,9 @@ class Run:
                 with self._problems.contained("run.val calls"):
                     modes["calls"] = watcher.validation_calls()
                 modes["modes"] = watcher.validated()
+                if modes["modes"]["passes"]:  # a rank that leaves validation to another does not use its buffers
+                    with self._problems.contained("run.val buffers"):
+                        modes.update(watcher.validation_buffers())
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):
