@@ -47,7 +47,7 @@ def _slow(times: StepTimes, limit: Limits) -> Finding:
         return Finding("pass", words, measured)
     ranks = [times.ranks[index] for index in slow]
     message = (
-        f"{in_words(ranks).capitalize()} holds up the job: each step takes {shown(measured['step_time'])} s, "
+        f"{in_words(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} up the job: each step takes {shown(measured['step_time'])} s, "
         f"{percent(measured['effect'])} of it waiting for rank {times.ranks[worst]}. {_split(times, worst)}"
     )
     return Finding("slow", message, measured | _parts(times, worst), int(times.steps[0]), _fix(times, worst))
