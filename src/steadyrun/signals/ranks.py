@@ -191,9 +191,8 @@ class Ranks:
         Parameters outside of DDP are replicas if they begin equal.
         """
         if name == OUTSIDE:
-            return [
-                group for each in self.classes if each != OUTSIDE for group in self.groups(each) if self._begin(group)
-            ]
+            inside = [group for each in self.classes if each != OUTSIDE for group in self.groups(each)]
+            return [group for group in inside if self._begins_equal(group)]
         found = self._members(name, "replicas")
         return found or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
 

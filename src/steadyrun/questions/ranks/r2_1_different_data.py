@@ -63,9 +63,7 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
     excess = (found.repeated - len(group)) / found.seen  # a sampler repeats a few examples for equal parts
     if excess < limit["overlap"] or excess < limit["duplicates"] * found.duplicates:
         return None
-    words = (
-        f"In the first epoch, {found.repeated} of {found.seen} examples came to a rank although another rank has them"
-    )
+    words = f"In the first epoch, {found.repeated} of {found.seen} examples also came to another rank"
     measured = {"repeated": found.repeated / found.seen, "different": float(found.different), "seen": float(found.seen)}
     if why := sampler_fault(ranks, group):
         return Finding("overlap", f"{words}: {why}{in_words(group)}.", measured, 0)
