@@ -81,7 +81,7 @@ def check(
             metavar="FOLDER",
             exists=True,
             file_okay=False,
-            help="Traces of torch's Flight Recorder as JSON, a file per rank: which rank is behind in which collective.",
+            help="Traces of torch's Flight Recorder in JSON, one per rank: who is behind in which collective.",
         ),
     ] = None,
     log_format: FormatOption = None,
