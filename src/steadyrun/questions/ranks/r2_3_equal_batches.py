@@ -92,7 +92,7 @@ QUESTION = Question(
             meaning="a rank ran out of batches, and the others waited for it",
             fix="Use DistributedSampler(dataset) with drop_last=True or padding, or train inside "
             "torch.distributed.algorithms.join.Join([model]).",
-            explains=("A7.1",),
+            explains=("R4", "A7.1"),
             proved=True,
         ),
         Outcome(
