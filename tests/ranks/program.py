@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -281,10 +281,6 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "no-sampler": lambda: Program(sampler=lambda data: None),
 }
 CASES = HEALTHY | FAULTS
-
-
-def names() -> Iterator[str]:
-    yield from CASES
 
 
 def main() -> None:
