@@ -28,11 +28,13 @@ class DigestProbe:
         blocks: Sequence[str],
         optimizers: Callable[[], list[OptimizerLike]],
         found: Callable[[dict[str, object]], None],
+        *,
+        sampled: bool,
     ) -> None:
         self._parameters, self._blocks = [parameter for _, parameter in named], list(blocks)
         self._optimizers, self._found = optimizers, found
         self._parts: dict[_Part, list[nn.Parameter]] = {}
-        self._stepped = False
+        self._stepped = not sampled  # if no step is ever sampled, the start is not looked at
         self._start: _Digests | None = None
         self._gradients: dict[int, _Digests] = {}  # by optimizer
         self._take(find_structure(model, self._parameters))
