@@ -81,7 +81,7 @@ class DigestProbe:
                 row.put_many(_joined([each.values for each in found]), _by_part(series, parts))
         if moments := self._moments():
             row.put_many(digest(moments), lambda array: {"state_digest": float(array.reshape(-1)[0])})
-        row.put("random_digest", float(digest(_random_states()).item()))
+        row.put("random_digest", digest(_random_states()))
 
     def buffers(self, model: nn.Module) -> dict[str, float]:
         """The digest of all floating-point buffers now. It waits for the device, as a validation's loss does."""
