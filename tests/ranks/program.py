@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +64,7 @@ class Program:
     rate: float = 1e-2
     micro: int = 1
     synced: Callable[[int, int], bool] = lambda index, count: index == count - 1
-    scale: float = 1.0
-    backward: Callable[[torch.Tensor], None] = lambda loss: loss.backward()
+    scaler: Callable[[], Any] = lambda: None
     before_step: Callable[[nn.Module, int], None] = lambda model, step: None
     after_step: Callable[[nn.Module, int], None] = lambda model, step: None
     batch: Callable[[Any, int], Any] = lambda batch, step: batch
@@ -83,16 +82,21 @@ class Program:
         torch.manual_seed(100 + dist.get_rank())
         config = {"num_classes": CLASSES, **self.config}
         with steadyrun.record(folder, config) as run, Join([model]) if self.joins else nullcontext():
-            run.watch(model, optimizer, monitor=False)
+            scaler = self.scaler()
+            run.watch(model, optimizer, scaler=scaler, monitor=False)
             step = 0
             for epoch in range(EPOCHS):
                 if self.sets_epoch and hasattr(sampler, "set_epoch"):
                     sampler.set_epoch(epoch)
                 for batch in loader:
                     given = self.batch(batch, step)
-                    loss = self.passes(model, given)
+                    loss = self.passes(model, given, scaler)
                     self.before_step(model, step)
-                    optimizer.step()
+                    if scaler is None:
+                        optimizer.step()
+                    else:
+                        scaler.step(optimizer)
+                        scaler.update()
                     optimizer.zero_grad()
                     self.after_step(model, step)
                     run.step(loss, batch=given)
@@ -100,7 +104,7 @@ class Program:
                 if not self.joins:
                     self.validate(run, model, val)
 
-    def passes(self, model: nn.Module, batch: Any) -> torch.Tensor:
+    def passes(self, model: nn.Module, batch: Any, scaler: Any) -> torch.Tensor:
         """The forward and backward passes of a step; the mean loss of its micro-batches."""
         losses = []
         parts = list(zip(*(tensor.chunk(self.micro) for tensor in batch), strict=True))
@@ -108,7 +112,8 @@ class Program:
             alone = hasattr(model, "no_sync") and not self.synced(index, len(parts))
             with model.no_sync() if alone else nullcontext():
                 loss = nn.functional.cross_entropy(self.called(model)(inputs), targets)
-                self.backward(loss / len(parts))
+                part = loss / len(parts)
+                (part if scaler is None else scaler.scale(part)).backward()
             losses.append(loss.detach())
         return torch.stack(losses).mean()
 
@@ -174,7 +179,7 @@ def average_by_hand(model: nn.Module, _step: int) -> None:
 
 
 def duplicated() -> TensorDataset:
-    """Every example twice, side by side."""
+    """Every example twice."""
     inputs, targets = dataset(EXAMPLES // 2).tensors
     return TensorDataset(inputs.repeat_interleave(2, 0), targets.repeat_interleave(2, 0))
 
@@ -192,7 +197,7 @@ HEALTHY: dict[str, Callable[[], Program]] = {
     "batch-norm": lambda: Program(model=lambda: ddp(network(norm=True))),
     "dropout": lambda: Program(model=lambda: ddp(network(dropout=0.1))),
     "padded": lambda: Program(data=lambda: dataset(EXAMPLES - 1)),
-    "duplicates": lambda: Program(data=duplicated, sampler=lambda data: DistributedSampler(data, shuffle=False)),
+    "duplicates": lambda: Program(data=duplicated),
     "accumulation": lambda: Program(micro=2, config={"accumulation": 2}),
     "ema": lambda: Program(after_step=Average()),
     "join": lambda: Program(data=uneven, sampler=lambda data: None, joins=True),
@@ -225,14 +230,10 @@ class Outside(nn.Module):
 
 def flip(model: nn.Module, step: int) -> None:
     """One bit of one weight of the last rank."""
-    if step == 55 and last():
+    if step == 15 and last():
         with torch.no_grad():
             bits = next(model.parameters()).view(torch.int32)
             bits.flatten()[7] ^= 1 << 13
-
-
-def scaled(loss: torch.Tensor) -> None:
-    (loss * (2.0 if last() else 1.0)).backward()
 
 
 def nan(batch: Any, step: int) -> Any:
@@ -262,7 +263,7 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "past-ddp": lambda: Program(called=lambda model: model.module),
     "no-sync": lambda: Program(micro=2, synced=lambda index, count: index != count - 1),
     "outside": lambda: Program(model=lambda: Outside(ddp(network()))),
-    "loss-scale": lambda: Program(backward=scaled),
+    "loss-scale": lambda: Program(scaler=lambda: torch.amp.GradScaler("cpu", init_scale=512.0 if last() else 1024.0)),
     "clip-by-rank": lambda: Program(before_step=lambda model, _: clip(model, 0.05) if last() else None),
     "rate": lambda: Program(rate=2e-2 if last() else 1e-2),
     "other-start": lambda: Program(model=lambda: network(seed=rank()), before_step=average_by_hand),
@@ -280,10 +281,6 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "no-sampler": lambda: Program(sampler=lambda data: None),
 }
 CASES = HEALTHY | FAULTS
-
-
-def names() -> Iterator[str]:
-    yield from CASES
 
 
 def main() -> None:

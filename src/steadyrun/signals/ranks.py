@@ -71,6 +71,7 @@ class RankFacts:
     loader: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[int, Any] = field(default_factory=dict)  # by step of a validation: the digest of all buffers
     seams: Mapping[int, int] = field(default_factory=dict)
+    validations: int = 0
     stopped: tuple[str, int | None] = ("", None)  # how it failed or stalled, and at which step
     closed: bool = False
     failure: Event | None = None  # the exception that ended it
@@ -87,7 +88,10 @@ class Matrix:
 
     def of(self, ranks: Sequence[int]) -> Matrix:
         """Only these ranks."""
-        kept = [index for index, rank in enumerate(self.ranks) if rank in set(ranks)]
+        chosen = set(ranks)
+        if chosen.issuperset(self.ranks):
+            return self
+        kept = [index for index, rank in enumerate(self.ranks) if rank in chosen]
         return Matrix(self.steps, tuple(self.ranks[index] for index in kept), self.values[:, kept])
 
     def before(self, step: int | None) -> Matrix:
@@ -202,12 +206,13 @@ class Ranks:
         return bool(np.any(start.compared)) and not np.any(start.differs)
 
     def _members(self, name: str, role: str) -> list[Group]:
-        found: dict[Group, None] = {}
-        for rank in self.present:
-            members = rank_list(_classes(self.of(rank)).get(name, {}).get(role))
-            if len(kept := tuple(sorted(set(members) & set(self.present)))) > 1:
-                found[kept] = None
-        return list(found)
+        if (name, role) not in self.memo:
+            given = [_classes(self.of(rank)).get(name, {}).get(role) for rank in self.present]
+            different = {str(each): each for each in given}.values()  # of 1,024 ranks most name the same members
+            groups = [tuple(sorted(set(rank_list(each)).intersection(self.present))) for each in different]
+            self.memo[name, role] = list(dict.fromkeys(group for group in groups if len(group) > 1))
+        found: list[Group] = self.memo[name, role]
+        return found
 
     def shards(self, name: str) -> list[Group]:
         """The groups of ranks that hold different parts of a class of parameters."""
@@ -345,6 +350,7 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
         fields.get("loader", {}),
         buffers,
         record.seams,
+        sum(event.kind == "validation" for event in record.events),
         stopped,
         record.closed,
         failure,
