@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from steadyrun.signals.run_signals import Signals
 
 _SYMPTOMS = ("timeout", "connection", "nccl")  # of a process whose peer did not answer
+_PASSES = ("forward", "backward")
 _COPIED = 60.0  # seconds by which every file is younger than its content: then they were copied
 
 
@@ -59,9 +60,14 @@ class Member:
         return self.failure is None and self.beat is not None and not self.beat.ended
 
     @property
+    def in_a_pass(self) -> bool:
+        """Whether it was last seen where it waits for others."""
+        return self.beat is not None and self.beat.phase in _PASSES
+
+    @property
     def stalls_in_a_pass(self) -> bool:
         """Whether it stalls where it waits for others; a long validation or checkpoint is its own."""
-        return self.stall is not None and self.stall.fields.get("phase") in ("forward", "backward")
+        return self.failure is None and self.stall is not None and self.stall.fields.get("phase") in _PASSES
 
     @cached_property
     def gone(self) -> bool:

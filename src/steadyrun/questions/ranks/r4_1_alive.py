@@ -44,14 +44,13 @@ def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding
 
 
 def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | None:
-    """A process vanished without an exception, and others were left."""
-    dead = [member for member in job.members if member.open and (member.gone or member not in alive)]
-    left = [member for member in job.members if member not in dead and member.beat is not None]
-    if not left:  # all have vanished: those that did so long before the others were first
-        dead = [member for member in dead if job.silence(member) > limit["silent"]]
-        left = [member for member in job.members if member not in dead]
-    proved = [member for member in dead if member.gone or not alive]
-    if not proved or not left:
+    """A process vanished without an exception, and others waited for it."""
+    proved = [member for member in job.members if member.open and (member.gone or member not in alive)]
+    left = [member for member in job.members if member not in proved and (member.waited or member.stalls_in_a_pass)]
+    if not alive and not left:  # all have vanished: those that did so long before the others were first
+        proved = [member for member in proved if job.silence(member) > limit["silent"]]
+        left = [member for member in job.members if member not in proved and member.in_a_pass]
+    if not proved or not left or (alive and not any(member.gone for member in proved)):
         return None
     ranks = [member.rank for member in proved]
     waited = [member.step for member in left if member.waited and member.step is not None]
@@ -100,7 +99,7 @@ def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Find
 
 def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
     """A step lasts far longer than usual, or a process is silent while others are alive."""
-    silent = [member for member in job.members if member.open and member not in alive and not member.gone]
+    silent = [member for member in job.members if member.open and member not in alive]
     stalled = [member for member in alive if member.stall is not None]
     late, phase = _behind(alive)
     if not alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
