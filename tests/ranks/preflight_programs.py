@@ -185,7 +185,10 @@ BROKEN: dict[str, tuple[Callable[[], steadyrun.Task], str]] = {
     ),
     "no wrapper": (plain, "R1.1 not-averaged"),
     "summed by hand": (lambda: plain(train_step=averaging(divide=False)), "R5.1 sum"),
-    "averaged twice": (lambda: ddp(loss_fn=lambda m, b: loss_fn(m, b), train_step=averaged_twice), "R5.1 divided-twice"),
+    "averaged twice": (
+        lambda: ddp(loss_fn=lambda m, b: loss_fn(m, b), train_step=averaged_twice),
+        "R5.1 divided-twice",
+    ),
     "sum loss": (lambda: ddp(loss_fn=summed), "R5.1 sum-loss"),
     "mean of means": (lambda: ddp(loader=in_order(masked())), "R5.1 mean-of-means"),
     "fsdp, mean of means": (lambda: sharded(loader=in_order(masked())), "R5.1 mean-of-means"),

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import output
 from steadyrun.cli.messages import stderr
-from steadyrun.cli.rank_preflight import built, is_one_of_several, on_ranks, told_by_rank_0
+from steadyrun.cli.rank_preflight import built, is_one_of_several, launched, on_ranks, told_by_rank_0
 from steadyrun.cli.user_program import as_script, config_of, program_errors, require_torch, script_arguments
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def preflight(
         require_torch("preflight runs a torch program")
         given = None if config is None else config_of(config)
         if is_one_of_several():
-            again = _again(factory, deep, only or [], arguments)
+            again = f"{launched()} {_again(factory, False, only or [], arguments)}"
             with as_script(factory, arguments):
                 report, group = on_ranks(factory, given, only or [], assignments or [], timeout, again)
             raise typer.Exit(told_by_rank_0(form, replace(report, verbose=verbose), group))

@@ -25,6 +25,12 @@ def is_one_of_several() -> bool:
     return world.isdecimal() and int(world) > 1 and "RANK" in os.environ
 
 
+def launched() -> str:
+    """What to type to start as many ranks on this machine again."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
+    return f"torchrun --nproc-per-node {local} -m steadyrun"
+
+
 def built(factory: str, config: dict[str, Any] | None) -> Task:
     """The task that the factory builds, with the config of the command line."""
     from steadyrun.program.task import build_task, load_factory

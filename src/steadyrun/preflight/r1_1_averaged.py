@@ -22,16 +22,12 @@ def find(trial: RankTrial, limit: Limits) -> Finding:
     if not apart:
         return Finding("pass", f"The gradients of {len(names)} parameters agree on {trial.world} ranks.", measured)
     worst = max(apart, key=lambda name: apart[name])
-    norms = " and ".join(f"{shown(facts.norms.get(worst, 0.0))} on rank {r}" for r, facts in _two(trial))
+    norms = " and ".join(f"{shown(each.norms.get(worst, 0.0))} on rank {r}" for r, each in enumerate(trial.ranks[:2]))
     facts = f"when the optimizer steps: that of {worst} has norm {norms}"
     if len(apart) < len(names):
         message = f"The gradients of {len(apart)} of {len(names)} parameters ({listed(list(apart))}) differ {facts}."
         return Finding("partly", message, measured)
     return Finding("not-averaged", f"All gradients differ between the ranks {facts}.", measured)
-
-
-def _two(trial: RankTrial) -> list[tuple[int, object]]:
-    return list(enumerate(trial.ranks))[:2]  # type: ignore[arg-type]
 
 
 def _has_gradient(trial: RankTrial, name: str, ranks: tuple[int, ...]) -> bool:
@@ -71,7 +67,7 @@ QUESTION = Question(
             name="not-averaged",
             answer=FAULT,
             meaning="each rank steps with the gradient of its own batch",
-            fix="Call the DistributedDataParallel model itself, not model.module, and synchronise the last micro-batch.",
+            fix="Call the DistributedDataParallel model, not model.module, and synchronise the last micro-batch.",
             explains=("R1.2", "R5.1"),
         ),
         Outcome(

@@ -21,10 +21,14 @@ def find(trial: RankTrial, _limit: Limits) -> Finding:
     after = _differ(compared, [facts.after for facts in trial.ranks])
     measured = {"parameters": float(len(names)), "start": float(len(at_start)), "after": float(len(after))}
     if at_start:
-        message = f"{len(at_start)} of {len(names)} parameters ({listed(at_start)}) differ between the ranks at the start."
+        message = (
+            f"{len(at_start)} of {len(names)} parameters ({listed(at_start)}) differ between the ranks at the start."
+        )
         return Finding("other-start", message, measured)
     if after:
-        message = f"{len(after)} of {len(names)} parameters ({listed(after)}) are equal at the start and differ after one step."
+        message = (
+            f"{len(after)} of {len(names)} parameters ({listed(after)}), equal at the start, differ after one step."
+        )
         return Finding("parted", message, measured)
     message = f"{len(names)} parameters are equal on {trial.world} ranks before and after a step."
     return Finding("pass", message, measured)

@@ -23,7 +23,7 @@ def find(trial: RankTrial, limit: Limits) -> Finding:
     if len(ranks) < 2:
         return _together(trial)
     if one_dataset(loaders):
-        return _by_index(loaders, limit)
+        return _by_index(loaders)
     return _by_content(loaders, limit)
 
 
@@ -41,7 +41,7 @@ def _together(trial: RankTrial) -> Finding:
     return Finding("apart", "Tensor-parallel ranks compute one batch together, but read different batches.")
 
 
-def _by_index(loaders: list[LoaderFacts], limit: Limits) -> Finding:
+def _by_index(loaders: list[LoaderFacts]) -> Finding:
     """Compare the indices of one epoch. Samplers repeat a few to give every rank the same number."""
     orders = [loader.indices for loader in loaders if loader.indices is not None]
     read, different = sum(map(len, orders)), len(np.unique(np.concatenate(orders)))

@@ -26,7 +26,9 @@ def find(trial: RankTrial, limit: Limits) -> Finding:
     if mean_rest <= limit["near"]:
         return _mean_of_means(products, mean_times, min(by_joined, key=lambda fitted: fitted[0][1])[1], limit)
     if _is_local(trial, limit["near"]):
-        message = f"The gradient of each rank is that of its own batch; it misses {percent(rest)} of the joined batch's."
+        message = (
+            f"The gradient of each rank is that of its own batch; it misses {percent(rest)} of the joined batch's."
+        )
         return Finding("local", message, {"unexplained": rest})
     return _other(products, rest, limit)
 
@@ -113,7 +115,9 @@ def _other(products: Floats, rest: float, limit: Limits) -> Finding:
     times, by_control = fit(products, step, control)
     measured = {"unexplained": rest}
     if by_control <= limit["near"] and abs(times - 1) <= limit["near"]:
-        message = f"The step has the same gradient if every rank gets the joined batch (they differ by {percent(by_control)})."
+        message = (
+            f"If every rank gets the joined batch, the gradient is the same (they differ by {percent(by_control)})."
+        )
         return Finding("pass", message, measured)
     if fit(products, control, row(products, JOINED))[1] > limit["near"]:
         why = "on one joined batch the gradient of train_step is not that of loss_fn"
@@ -165,7 +169,7 @@ QUESTION = Question(
             name="sum-loss",
             answer=SUSPECT,
             meaning="the loss is a sum over examples, and its gradient is averaged over the ranks",
-            fix='Use a mean over examples, or declare config={"reduction": "sum"} and scale the learning rate yourself.',
+            fix='Use a mean over examples, or declare config={"reduction": "sum"} and set the learning rate for it.',
             experiment="Train with twice the ranks and half the batch per rank: the curves should agree.",
         ),
         Outcome(

@@ -67,7 +67,7 @@ def _joined_mappings(batches: Sequence[Mapping[Any, Any]]) -> Any:
 
 def _joined_lists(batches: Sequence[Sequence[Any]]) -> Any:
     """A structure of arrays is joined by member; a list with an entry for each example is chained."""
-    kind = type(batches[0])
+    kind: Any = type(batches[0])
     if all(isinstance(member, Tensor | np.ndarray | Mapping | list | tuple) for batch in batches for member in batch):
         if len({len(batch) for batch in batches}) > 1:
             raise CannotJoin("they have different lengths")

@@ -103,7 +103,7 @@ def row(products: Floats, *indices: int) -> Floats:
 def weights_of_ranks(products: Floats, joined: int = JOINED) -> tuple[Floats, float]:
     """The weights with which the ranks' gradients give that of the joined batch, and the fraction left unexplained."""
     ranks = products[RANKS:, RANKS:]
-    weights, *_ = np.linalg.lstsq(ranks, products[RANKS:, joined], rcond=1e-10)
+    weights = np.asarray(np.linalg.lstsq(ranks, products[RANKS:, joined], rcond=1e-10)[0], np.float64)
     mixed = np.zeros(len(products))
     mixed[RANKS:] = weights
     return weights, fit(products, row(products, joined), mixed)[1]

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -23,16 +24,13 @@ from steadyrun.signals.missing import MissingSignal
 T = TypeVar("T")
 
 SECONDS = 600.0  # that a stage may last
-_LOOK, _GRACE, _REPORTED = 0.2, 1.0, 10.0  # seconds between two looks, until all failures are there, until they are shown
+_LOOK, _GRACE, _REPORTED = (
+    0.2,
+    1.0,
+    10.0,
+)  # seconds between two looks, until all failures are there, until they are shown
 _FAILED = 2  # exit code
-
-
-def several_ranks() -> bool:
-    """Whether this process is one rank of several."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_world_size() > 1
-    world = os.environ.get("WORLD_SIZE", "1")
-    return world.isdecimal() and int(world) > 1 and "RANK" in os.environ
+_LATE = "has not finished"
 
 
 class Watch:
@@ -46,6 +44,7 @@ class Watch:
         self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self._seconds, self._show = seconds, show
         self._stage, self._began = "building the task", time.monotonic()
+        self._own = ""  # the problem of this rank
         self._main = threading.get_ident()
         self._ended, self._ending = threading.Event(), threading.Lock()
         self._store = _launcher_store()
@@ -66,19 +65,17 @@ class Watch:
         if self._store is not None:
             self._store.set(self._key("left", self.rank), "")
             keys = [self._key("left", rank) for rank in range(self.world)]
-            try:
+            with suppress(RuntimeError):  # a rank that has left anyway
                 self._store.wait(keys, timedelta(seconds=_REPORTED))
-            except RuntimeError:  # a rank that has left anyway
-                pass
         self._ended.set()
 
     def _look(self) -> None:
         while not self._ended.wait(_LOOK):
-            if self._failures():
-                self._publish("")
-                self._end()
-            if time.monotonic() - self._began > self._seconds:
-                self._publish(f"has not finished {self._stage} after {self._seconds:g} s; it is in {self._where()}")
+            late = time.monotonic() - self._began > self._seconds
+            failures = self._failures()
+            if late or any(problem.startswith(_LATE) for problem in failures.values()):
+                self._publish(f"{_LATE} {self._stage} after {self._seconds:g} s; {self._where()}")
+            if late or failures:
                 self._end()
 
     def _end(self) -> None:
@@ -105,8 +102,6 @@ class Watch:
             except RuntimeError:  # the store ended with the launcher
                 return
             time.sleep(_LOOK)
-
-    _own = ""
 
     def _publish(self, problem: str) -> None:
         self._own = self._own or problem
@@ -136,11 +131,13 @@ class Watch:
         return f"steadyrun/preflight/{attempt}/{kind}/{rank}"
 
     def _where(self) -> str:
-        """The line of the main thread: the innermost one outside torch."""
+        """What the main thread does: waits for other ranks, or executes a line of the program."""
         frame: FrameType | None = sys._current_frames().get(self._main)
         lines = traceback.extract_stack(frame) if frame is not None else []
-        own = [line for line in lines if f"{os.sep}torch{os.sep}" not in line.filename] or lines
-        return f"{Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})" if own else "an unknown line"
+        own = [line for line in lines if f"{os.sep}torch{os.sep}" not in line.filename]
+        if not own or own[-1].filename == __file__:
+            return "it waits for other ranks"
+        return f"it executes {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})"
 
 
 def _launcher_store() -> Any | None:
@@ -148,7 +145,7 @@ def _launcher_store() -> Any | None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     try:
-        return dist.TCPStore(
+        return dist.TCPStore(  # type: ignore[attr-defined]
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             is_master=False,
@@ -172,7 +169,7 @@ class RankGroup:
             except ValueError as problem:
                 raise UsageError(f"the process group cannot be made from the environment: {problem}") from problem
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self._channel = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
+        self._channel = dist.new_group(backend="gloo", timeout=timedelta(seconds=2 * seconds))  # the watch is earlier
 
     def gather(self, value: T) -> list[T]:
         """The value of every rank, on every rank."""

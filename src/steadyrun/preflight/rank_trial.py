@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,9 +17,9 @@ from steadyrun.preflight.rank_batches import CannotJoin, joined_batch, on_device
 from steadyrun.preflight.rank_data import LoaderFacts, loader_facts
 from steadyrun.preflight.rank_gradients import Floats, gram, of_loss, of_step, sampled
 from steadyrun.preflight.rank_group import RankGroup
-from steadyrun.preflight.rank_placement import TENSOR_PARALLEL, Layout, layout
+from steadyrun.preflight.rank_placement import Layout, layout
 from steadyrun.preflight.rehearsal import step_input
-from steadyrun.preflight.step_trace import CLIP, traced_step
+from steadyrun.preflight.step_trace import traced_step
 from steadyrun.probes.batch_hashes import is_list_of_batches
 from steadyrun.program.attributes import local_part
 from steadyrun.program.task import Task
@@ -59,10 +59,6 @@ class RankTrial:
     @property
     def world(self) -> int:
         return len(self.ranks)
-
-    @property
-    def kind(self) -> str:
-        return self.ranks[0].layout.kind
 
     @property
     def all_equal_at_start(self) -> bool:
@@ -115,7 +111,6 @@ class _Runs:
 
     def __init__(self, bench: Bench, group: RankGroup, placed: Layout) -> None:
         self._bench, self._group, self._ranks = bench, group, placed.data_ranks
-        self._alone = placed.kind == TENSOR_PARALLEL or len(placed.data_ranks) < 2
         self.quiet = False
         self.why_not = ""
         self._parts: list[list[Any]] = []  # by rank, its micro-batches of one step
@@ -177,7 +172,7 @@ class _Runs:
 
     def _why_not_joined(self) -> str:
         """Why a joined batch is not the sum of its parts; "" if it is."""
-        if self._alone:
+        if len(self._ranks) < 2:
             return "all ranks compute one batch together"
         try:
             joined_batch([batch for rank in self._parts for batch in rank])
@@ -223,7 +218,7 @@ def _micro_batches(bench: Bench) -> list[Any]:
 
 def _number(norm: Tensor) -> float:
     """A norm as a number; of a DTensor the whole one, for which all ranks wait for each other."""
-    whole: Callable[[], Tensor] = getattr(norm, "full_tensor", norm.detach)
+    whole: Any = getattr(norm, "full_tensor", norm.detach)
     return float(whole())
 
 
@@ -246,8 +241,9 @@ def _is_constant(parameter: Tensor) -> bool:
 def resharded(model: nn.Module) -> None:
     """Let FSDP2 free what a pass without backward has gathered."""
     for module in model.modules():
-        if hasattr(module, "_get_fsdp_state") and hasattr(module, "reshard"):
-            module.reshard()
+        reshard: Any = getattr(module, "reshard", None)
+        if hasattr(module, "_get_fsdp_state") and reshard is not None:
+            reshard()
 
 
 def _has_batch_statistics(bench: Bench) -> bool:

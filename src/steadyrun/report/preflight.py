@@ -112,7 +112,7 @@ def run_on_ranks(
     walked = tried_on_ranks(task, group, chosen, changes(thresholds or {}, Path.cwd(), tried=True))
     walked = replace(walked, path=(*walked.path, *noted_before(task.config)))
     needed = NEEDED_ON_RANKS if not only else ()
-    state = f"before training, {group.world} ranks"
+    state = f"before training, on {group.world} ranks"
     return Report(name, walked, state, needed=needed, command="preflight", again=again)
 
 
