@@ -103,9 +103,7 @@ def transformers(path: Path, *, same: bool) -> None:
 
         def get_train_dataloader(self) -> DataLoader[Any]:
             draw = torch.Generator().manual_seed(1)
-            loader = DataLoader(
-                self.train_dataset, self.args.per_device_train_batch_size, shuffle=True, generator=draw
-            )
+            loader = DataLoader(self.train_dataset, self.args.per_device_train_batch_size, shuffle=True, generator=draw)
             return loader if same else super().get_train_dataloader()
 
     arguments = TrainingArguments(

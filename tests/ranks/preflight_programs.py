@@ -196,7 +196,7 @@ BROKEN: dict[str, tuple[Callable[[], steadyrun.Task], str]] = {
     "equal shards": (lambda: tensor_parallel(equal=True), "R1.6 equal"),
     "other start": (lambda: ddp(seed=dist.get_rank(), in_sync=False), "R1.2 other-start"),
     "no sampler": (lambda: ddp(loader=tuple_loader(seed_by_rank=False)), "R2.1 same"),
-    "own order": (lambda: ddp(loader=tuple_loader(seed_by_rank=True)), "R2.1 own-order"),
+    "own order": (lambda: ddp(loader=tuple_loader(seed_by_rank=True)), "R2.1 perhaps-overlap"),
     "sampler of another seed": (
         lambda: ddp(loader=DataLoader(dataset(), 8, sampler=DistributedSampler(dataset(), seed=dist.get_rank()))),
         "R2.1 overlap",

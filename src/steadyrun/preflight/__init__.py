@@ -50,9 +50,9 @@ from steadyrun.preflight import (
     p6_5_learning_rate,
     r1_1_averaged,
     r1_2_replicas,
-    r1_5_clip_norm,
-    r1_6_shards,
-    r2_1_data,
+    r1_5_whole_norm,
+    r1_6_shards_differ,
+    r2_1_different_data,
     r5_1_joined_batch,
     r5_2_coverage,
     s1_1_causality,
@@ -112,11 +112,11 @@ _DEEP: tuple[object, ...] = (p6_1_overfit, c7_1_clipping, c7_4_epsilon, p6_5_lea
 # Only with `deep=True`: they train.
 _ON_RANKS = (
     r1_2_replicas,
-    r1_6_shards,
+    r1_6_shards_differ,
     r1_1_averaged,
-    r1_5_clip_norm,
+    r1_5_whole_norm,
     r5_1_joined_batch,
-    r2_1_data,
+    r2_1_different_data,
     r5_2_coverage,
     a5_1_order,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import Finding, Limits, Threshold
+from steadyrun.questions.ranks.r1_1_averaged import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import listed, shown
 
@@ -44,40 +46,24 @@ def _apart(trial: RankTrial, name: str, ranks: tuple[int, ...]) -> float:
     return spread / max(norms) if max(norms) > 0 else 0.0
 
 
-QUESTION = Question(
-    code="R1.1",
-    name="gradients averaged",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are the gradients the same on every rank when the optimizer steps?",
-    why="",
     needs=("several ranks", "optimizer", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="rounding",
             value=1e-6,
-            unit="relative",
-            meaning="norms of gradients that differ by less differ by rounding",
+            unit="relative difference",
+            meaning="norms of a gradient that are nearer to each other differ by rounding",
             seed="",
             decision="an all-reduce gives every rank the same bits",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the ranks step with the same gradients"),
-        Outcome(
-            name="not-averaged",
-            answer=FAULT,
-            meaning="each rank steps with the gradient of its own batch",
-            fix="Call the DistributedDataParallel model, not model.module, and synchronise the last micro-batch.",
-            explains=("R1.2", "R5.1"),
-        ),
-        Outcome(
-            name="partly",
-            answer=FAULT,
-            meaning="some parameters are not averaged over the ranks",
-            fix="Put these parameters inside the model that DistributedDataParallel wraps.",
-            explains=("R1.2", "R5.1"),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "not-averaged", ("R1.2", "R5.1")),
+        same(RECORDED, "partly", ("R1.2", "R5.1")),
     ),
     find=find,
-    tried=True,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import Finding, Limits
+from steadyrun.questions.ranks.r1_2_replicas import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import listed
 
@@ -38,30 +40,14 @@ def _differ(compared: list[tuple[str, tuple[int, ...]]], digests: list[Digests])
     return [name for name, ranks in compared if len({digests[rank].get(name) for rank in ranks}) > 1]
 
 
-QUESTION = Question(
-    code="R1.2",
-    name="replicas equal",
+QUESTION = probe_of(
+    RECORDED,
     asks="Do the ranks hold the same parameters before and after a step?",
-    why="",
     needs=("several ranks", "optimizer", "batches"),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="replicas are equal before and after a step"),
-        Outcome(
-            name="other-start",
-            answer=FAULT,
-            meaning="replicas start from different parameters",
-            fix="Seed every rank alike before you build the model, or broadcast the parameters of rank 0.",
-            explains=("R5.1",),
-        ),
-        Outcome(
-            name="parted",
-            answer=FAULT,
-            meaning="replicas differ after one step",
-            fix="Use the same learning rate, clipping and optimizer state on every rank.",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "other-start", ("R5.1",)),
+        same(RECORDED, "parted"),
     ),
     find=find,
-    tried=True,
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find(trial: RankTrial, _limit: Limits) -> Finding:
-    from steadyrun.preflight.r2_1_data import one_dataset
+    from steadyrun.preflight.r2_1_different_data import one_dataset
 
     loaders = [trial.ranks[rank].loader for rank in trial.ranks[0].layout.data_ranks]
     if len(loaders) < 2:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import FAULT, Finding, Limits, Outcome, Threshold
+from steadyrun.questions.ranks.r2_1_different_data import QUESTION as RECORDED
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.rank_data import LoaderFacts
     from steadyrun.preflight.rank_trial import RankTrial
-
-_SAMPLER = "Give every rank its part: DataLoader(…, sampler=DistributedSampler(dataset)), without shuffle."
 
 
 def find(trial: RankTrial, limit: Limits) -> Finding:
@@ -55,7 +55,7 @@ def _by_index(loaders: list[LoaderFacts]) -> Finding:
         return Finding("same", f"{facts}. All ranks read the same examples in the same order.", measured)
     if any(loader.redraws for loader in loaders) or again <= padding:
         return Finding("pass", f"{facts}.", measured)
-    outcome = "overlap" if first.splits else "own-order"
+    outcome = "overlap" if first.splits else "perhaps-overlap"
     return Finding(outcome, f"{facts}. {percent(again / max(1, read))} are read on more than one rank.", measured)
 
 
@@ -63,7 +63,7 @@ def _by_content(loaders: list[LoaderFacts], limit: Limits) -> Finding:
     """Compare the examples of the first batches."""
     examples = [loader.examples for loader in loaders]
     count = min(map(len, examples))
-    if count < limit["examples"]:
+    if count < limit["before_examples"]:
         why = f"the first batches have {count} examples"
         raise MissingSignal("batches", why, f"let every rank read at least {limit['examples']:g} examples")
     read, different = sum(len(np.unique(part)) for part in examples), len(np.unique(np.concatenate(examples)))
@@ -73,23 +73,20 @@ def _by_content(loaders: list[LoaderFacts], limit: Limits) -> Finding:
     if all(np.array_equal(examples[0][:count], part[:count]) for part in examples[1:]):
         return Finding("same", f"{facts}. All ranks read the same examples in the same order.", measured)
     if again > limit["again"]:
-        return Finding("own-order", f"{facts}.", measured)
+        return Finding("perhaps-overlap", f"{facts}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
-QUESTION = Question(
-    code="R2.1",
-    name="different data on every rank",
+QUESTION = probe_of(
+    RECORDED,
     asks="Do the ranks read different examples within an epoch?",
-    why="",
     needs=("several ranks", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
-            name="examples",
+            name="before_examples",
             value=4,
             unit="examples",
-            meaning="examples of each rank that are compared at least",
+            meaning="examples of each rank that are needed to compare them",
             seed="",
             decision="few examples may be equal in any data",
         ),
@@ -97,43 +94,24 @@ QUESTION = Question(
             name="again",
             value=0.3,
             unit="fraction",
-            meaning="examples on more than one rank beyond which the ranks overlap",
+            meaning="examples of a stream on more than one rank beyond which the ranks overlap",
             seed="",
             decision="with two ranks and equal data it is 0.5; data with many equal examples stays below",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the ranks read different data"),
-        Outcome(
-            name="same",
-            answer=FAULT,
-            meaning="all ranks read the same data, so that further ranks add nothing",
-            fix=_SAMPLER,
-            explains=("R5.2",),
-        ),
-        Outcome(
-            name="overlap",
-            answer=FAULT,
-            meaning="the parts of the ranks overlap",
-            fix="Give DistributedSampler the same seed and the same epoch on every rank, and each rank its own number.",
-            explains=("R5.2",),
-        ),
-        Outcome(
-            name="own-order",
-            answer=SUSPECT,
-            meaning="each rank reads all of the data in an order of its own",
-            fix=_SAMPLER,
-            experiment="Count the examples of one epoch: with a DistributedSampler each is read once.",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "same", ("R5.2",)),
+        same(RECORDED, "overlap", ("R5.2",)),
+        same(RECORDED, "perhaps-overlap", meaning="each rank reads all of the data in an order of its own"),
         Outcome(
             name="apart",
             answer=FAULT,
             meaning="tensor-parallel ranks read different batches",
             fix="Seed the loaders alike on all ranks of a tensor-parallel group.",
-            explains=("R1.1", "R1.2", "R5.2"),
+            explains=("R1.1:not-averaged", "R1.1:partly", "R1.2"),
             proved=True,
         ),
     ),
     find=find,
-    tried=True,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same, same_limits
+from steadyrun.questions.form import Finding, Limits, Threshold
+from steadyrun.questions.ranks.r1_5_whole_norm import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import apart, shown
 
@@ -53,41 +55,24 @@ def _rest(fitted: tuple[float, float]) -> float:
     return fitted[1]
 
 
-QUESTION = Question(
-    code="R1.5",
-    name="clipping by the whole norm",
+QUESTION = probe_of(
+    RECORDED,
     asks="Do the ranks clip with the norm of the whole gradient, not of their own shards?",
-    why="",
     needs=("several ranks", "train_step", "optimizer"),
-    panel=None,
     thresholds=(
-        Threshold(
-            name="same",
-            value=1e-3,
-            unit="relative",
-            meaning="norms that differ by less are equal",
-            seed="",
-            decision="another order of summation changes a norm by 1e-6",
-        ),
+        *same_limits(RECORDED, "same"),
         Threshold(
             name="near",
             value=0.05,
-            unit="relative",
-            meaning="factors that differ by less are equal",
+            unit="relative difference",
+            meaning="factors of two ranks that are nearer to each other are equal",
             seed="",
             decision="the same passes differ by 1e-6 in float32 and by 1e-2 under autocast",
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the norm of the whole gradient decides the clipping"),
-        Outcome(
-            name="local-norm",
-            answer=FAULT,
-            meaning="each rank clips its shard by its own norm, which turns the gradient",
-            fix="Clip with torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm), which reduces over the ranks.",
-            explains=("R5.1",),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "local-norm", ("R5.1",)),
     ),
     find=find,
-    tried=True,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import Finding, Limits
+from steadyrun.questions.ranks.r1_6_shards_differ import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import listed
 
@@ -35,23 +37,13 @@ def find(trial: RankTrial, _limit: Limits) -> Finding:
     return Finding("pass", f"The shards of {len(compared)} parameters differ between the ranks.", measured)
 
 
-QUESTION = Question(
-    code="R1.6",
-    name="shards differ",
+QUESTION = probe_of(
+    RECORDED,
     asks="Do the ranks hold different shards at the start?",
-    why="",
     needs=("several ranks",),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the shards of a parameter differ"),
-        Outcome(
-            name="equal",
-            answer=FAULT,
-            meaning="ranks start with equal shards, so that their units learn the same",
-            fix="Initialise the whole parameter and shard it, or seed each tensor-parallel rank differently.",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "equal"),
     ),
     find=find,
-    tried=True,
 )
