@@ -21,7 +21,9 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from steadyrun.capture.checkpoints import Rollback
     from steadyrun.errors import FaultFound
+    from steadyrun.probes.phase_hooks import PhaseHooks
     from steadyrun.probes.probe_set import Watcher
+    from steadyrun.recording.step_clock import StepClock
     from steadyrun.replay.result import Replay
 
 
@@ -53,6 +55,8 @@ class Attachment:
         self._config, self._every = config, every
         self._program: Callable[[], tuple[Any, ...]] | None = None
         self.watcher: Watcher | None = None
+        self.clock: StepClock | None = None  # with several processes
+        self._phases: PhaseHooks | None = None
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def look_for_loaders(self, frame: FrameType) -> None:
@@ -106,6 +110,8 @@ class Attachment:
         self.turn = self._steps.next
         if self.watcher is not None:
             self.watcher.attach(self.turn)
+            with self._problems.contained("phases of a step"):
+                self._time_phases(watched.model)
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""
@@ -130,7 +136,35 @@ class Attachment:
                 step=self._steps.next,
             )
 
+    def step_begins(self) -> None:
+        """The end of a step's record: what follows belongs to the next step."""
+        if self._phases is not None:
+            self._phases.step_begins()
+        if self.clock is not None:
+            self.clock.forward_is_seen = self._phases is not None and self._phases.sees_forward
+            self.clock.step_begins(self._steps.next)
+
+    def validated(self) -> None:
+        """A validation has ended; what follows belongs to training."""
+        if self.clock is not None and self._phases is not None:
+            self._phases.validation_ended()
+            self.clock.mark("data")
+
+    def _time_phases(self, model: Any) -> None:
+        """Mark the phases of each step for the clock."""
+        from steadyrun.probes.phase_hooks import PhaseHooks
+
+        if self.clock is not None and self.watcher is not None:
+            self._phases = PhaseHooks(model, self.clock.mark, compiled=self.watcher.compiled)
+            self.clock.busy_counts = all(parameter.device.type == "cpu" for parameter in model.parameters())
+            self.clock.forward_is_seen = self._phases.sees_forward
+            self._phases.attach()
+            self.clock.mark("data")
+
     def detach_probes(self) -> None:
+        if self._phases is not None:
+            self._phases.detach()
+            self._phases = None
         if self.watcher is not None:
             self.watcher.detach()
             self.watcher = None
