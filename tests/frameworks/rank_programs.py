@@ -1,6 +1,6 @@
-"""Programs of three frameworks on two ranks, started by torchrun: FRAMEWORK, the run directory, and a mistake if any.
+"""Trainings of three frameworks on two ranks: a healthy one, then one with the same data on both.
 
-`python -m torch.distributed.run --nproc-per-node 2 rank_programs.py accelerate RUN [same-data]`
+`python -m torch.distributed.run --nproc-per-node 2 rank_programs.py accelerate FOLDER`; Lightning starts its own ranks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def accelerate(path: Path, *, same: bool) -> None:
             step += 1
             if step == STEPS:
                 break
-    accelerator.end_training()
+    tracker.finish()  # end_training also ends the process group, which the next training needs
 
 
 def lightning(path: Path, *, same: bool) -> None:
@@ -120,9 +120,35 @@ def transformers(path: Path, *, same: bool) -> None:
     OwnLoader(tiny_gpt(), arguments, train_dataset=Texts(1024), callbacks=[SteadyrunCallback(path)]).train()
 
 
+def logged_alone(path: Path) -> None:
+    """A tracker that only gets what `accelerator.log` is given, which is rank 0's."""
+    from accelerate import Accelerator
+
+    from steadyrun.integrations.accelerate import SteadyrunTracker
+
+    accelerator = Accelerator(cpu=True, log_with=SteadyrunTracker(path))
+    accelerator.init_trackers("ranks", config=CONFIG)
+    model = net()
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.AdamW(model.parameters(), lr=1e-2), DataLoader(data(), 16)
+    )
+    for _ in range(3):
+        for inputs, labels in loader:
+            loss = cross_entropy(model(inputs), labels)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            accelerator.log({"train_loss": loss.item()})
+    accelerator.end_training()
+
+
 if __name__ == "__main__":
-    framework, folder, *mistake = sys.argv[1:]
-    globals()[framework](Path(folder), same=mistake == ["same-data"])
+    framework, folder = sys.argv[1], Path(sys.argv[2])
+    train = {"accelerate": accelerate, "lightning": lightning, "transformers": transformers}[framework]
+    train(folder / "healthy", same=False)
+    train(folder / "same-data", same=True)
+    if framework == "accelerate":
+        logged_alone(folder / "logged")
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
