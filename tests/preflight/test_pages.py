@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steadyrun.preflight import PROBES
+from steadyrun.preflight import ON_RANKS, PROBES
 from steadyrun.questions.aliases import code_of
 from steadyrun.questions.form import FAULT, NOTE, PASS, Question
 from steadyrun.report.limits import everything
@@ -16,7 +16,7 @@ from steadyrun.report.question_page import SECTIONS, page_as_dict
 CODES = everything()
 
 
-@pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
+@pytest.mark.parametrize("probe", (PROBES | ON_RANKS).values(), ids=PROBES | ON_RANKS)
 def test_a_probe_is_complete(probe: Question) -> None:
     assert probe.asks.endswith("?")
     wanted = {PASS, NOTE} if probe.code == "P5.5" else {PASS, FAULT}  # what is not repeatable may be meant so
@@ -36,6 +36,7 @@ def test_a_probe_is_complete(probe: Question) -> None:
 def test_every_probe_is_in_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "preflight.md").read_text()
     assert set(re.findall(r"\| \[([ACPS]\d\.\d+)\]", guide)) == set(PROBES)
+    assert set(re.findall(r"\| \[(R\d\.\d+)\]", guide)) == set(ON_RANKS) - set(PROBES)
 
 
 def test_pages_are_read_without_torch() -> None:
