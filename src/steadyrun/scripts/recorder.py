@@ -27,6 +27,7 @@ class Settings:
     model: str | None = None
     loss: str | None = None
     resume: bool = False
+    numbered: bool = False  # the folder's number needs no word, since nobody named the folder
 
 
 class ScriptRecorder:
@@ -40,6 +41,7 @@ class ScriptRecorder:
         self.folders: list[Path] = []  # of the runs that hold a step
         self.taken_over_by = ""
         self.on_take_over: list[Callable[[], None]] = []
+        self.on_begin: list[Callable[[Path], None]] = []
         self._created = False
         self._waiting: list[Callable[[], None]] = []
         self._said: set[str] = set()
@@ -160,9 +162,11 @@ class ScriptRecorder:
         if self._script_records():
             return False
         settings = self.settings
-        folder = folder_of(settings.folder, {}, goes_on=settings.resume)
+        folder = folder_of(settings.folder, {}, goes_on=settings.resume, quiet=settings.numbered)
         self._created = not folder.exists()
         self.run = recording.record(folder, dict(settings.config))
+        for action in self.on_begin:
+            action(folder)
         return True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.probes.problems import say
 from steadyrun.scripts.import_watch import when_imported
+from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.recorder import ScriptRecorder, Settings
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Attached:
                     say(f"{name} could not be attached: {type(problem).__name__}: {problem}")
         self._undo.append(when_imported("torch", self._torch_is_here))
 
+    def look_around(self) -> None:
+        """Notice the optimizers that exist already."""
+        if self._follower is not None:
+            self._follower.look_around()
+
     def detach(self) -> None:
         """Take everything off, in reverse order."""
         while self._undo:
@@ -65,10 +70,18 @@ class Session:
     def __init__(self, target: Target, options: RunOptions) -> None:
         self._target, self._options = target, options
         folder = options.folder or Path("experiments") / target.title
-        settings = Settings(folder.absolute(), options.config, options.model, options.loss, options.resume)
+        settings = Settings(
+            folder.absolute(),
+            options.config,
+            options.model,
+            options.loss,
+            options.resume,
+            numbered=options.folder is None,
+        )
         self._attached = Attached(settings)
-        self._started = time.monotonic()
-        self._page: object = None
+        self._page = LivePage() if options.live_page else None
+        if self._page is not None:
+            self._attached.recorder.on_begin.append(self._page.start)
 
     def __enter__(self) -> Session:
         self._attached.attach()
@@ -78,6 +91,8 @@ class Session:
         self, _kind: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._attached.detach()
+        if self._page is not None:
+            self._page.stop()
 
     def leave_alone(self) -> None:
         """In a forked child: the run belongs to the parent."""

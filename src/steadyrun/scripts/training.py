@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable
@@ -54,6 +55,12 @@ class TrainingFollower:
         if self._recorder.active:
             self.hooks.attach()
             self._recorder.on_take_over.append(self.stop)
+
+    def look_around(self) -> None:
+        """Notice the optimizers that exist already, such as those of earlier cells of a notebook."""
+        for thing in gc.get_objects():
+            if issubclass(type(thing), Optimizer):
+                self.optimizer_made(thing)
 
     def stop(self) -> None:
         """Detach, and keep nothing of the script's."""
