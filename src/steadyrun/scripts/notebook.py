@@ -35,8 +35,8 @@ class NotebookSession:
 
     def stop(self) -> None:
         atexit.unregister(self.stop)
-        self._attached.recorder.end()
         self._attached.detach()
+        self._attached.recorder.end()
         self._shell.events.unregister("post_run_cell", self._cell_ended)
         self._shell.magics_manager.magics["line"].pop(MAGIC, None)
 

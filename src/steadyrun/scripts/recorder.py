@@ -42,22 +42,33 @@ class ScriptRecorder:
         self.taken_over_by = ""
         self.on_take_over: list[Callable[[], None]] = []
         self.on_begin: list[Callable[[Path], None]] = []
-        self._created = False
+        self._created = self._beginning = False
+        self._first = 0  # number of the first step of this training
         self._waiting: list[Callable[[], None]] = []
         self._said: set[str] = set()
         self._pid = os.getpid()
 
+    @property
+    def path(self) -> Path:
+        """The folder that a framework's callback records into instead."""
+        return self.settings.folder
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the user declared."""
+        return self.settings.config
+
     # -- what is printed, logged and saved --------------------------------------------------------
 
-    def log(self, step: int | None, values: Mapping[str, Any]) -> None:
-        """Record scalars at `step`, a number of this run; None is the last recorded step."""
-        self._when_begun(lambda run: run.log(step=step, **values))
+    def log(self, step: int, values: Mapping[str, Any]) -> None:
+        """Record scalars that were reported after `step` optimizer steps."""
+        self._when_begun(lambda run: run.log(step=self._number(step), **values))
 
-    def val(self, loss: Any, step: int | None = None, metrics: Mapping[str, Any] | None = None) -> None:
-        """Record a validation; None as `loss` if only metrics are known."""
-        self._when_begun(lambda run: run.val(loss, step=step, **(metrics or {})))
+    def val(self, loss: Any, step: int, metrics: Mapping[str, Any]) -> None:
+        """Record a validation after `step` optimizer steps; None as `loss` if only metrics are known."""
+        self._when_begun(lambda run: run.val(loss, step=self._number(step), **metrics))
 
-    def printed_loss(self, value: float, step: int | None = None) -> None:
+    def printed_loss(self, value: float, step: int) -> None:
         """Record a training loss as the script reports it, beside the one on which backward starts."""
         self.log(step, {"printed_loss": value})
 
@@ -69,6 +80,10 @@ class ScriptRecorder:
         """Record that the script saved its state."""
         if self.step:
             self._when_begun(lambda run: run.checkpoint(path))
+
+    def _number(self, step: int) -> int:
+        """The number of the last step in the run, which may continue another; before training it is the first."""
+        return self._first + max(step - 1, 0)
 
     def _when_begun(self, action: Callable[[Run], None]) -> None:
         """Now, or after the first step; a validation before training belongs to the first step."""
@@ -114,7 +129,7 @@ class ScriptRecorder:
 
     def take_over(self, by: str) -> None:
         """Leave recording to `by`, a framework's callback or the script's own `steadyrun.record`."""
-        if not self.active:
+        if not self.active or self._beginning:
             return
         self.taken_over_by = by
         self.end()
@@ -164,7 +179,12 @@ class ScriptRecorder:
         settings = self.settings
         folder = folder_of(settings.folder, {}, goes_on=settings.resume, quiet=settings.numbered)
         self._created = not folder.exists()
-        self.run = recording.record(folder, dict(settings.config))
+        self._beginning = True
+        try:
+            self.run = recording.record(folder, dict(settings.config))
+        finally:
+            self._beginning = False
+        self._first = self.run.next_step
         for action in self.on_begin:
             action(folder)
         return True

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from steadyrun.scripts.training import TrainingFollower
 
 _READERS = ("printed_output", "tracker_calls", "framework_callbacks")  # of this package, each with an `attach`
+_LIBRARIES = ("torch", "keras", "jax")  # with the first of them training may begin; before, we import nothing heavy
 
 
 class Attached:
@@ -29,16 +30,13 @@ class Attached:
         self.recorder = ScriptRecorder(settings)
         self._follower: TrainingFollower | None = None
         self._undo: list[Callable[[], None]] = []
+        self._reading = False
 
     def attach(self) -> None:
-        for name in _READERS:
-            full = f"steadyrun.scripts.{name}"
-            if importlib.util.find_spec(full) is not None:
-                try:
-                    self._undo.append(importlib.import_module(full).attach(self.recorder))
-                except Exception as problem:
-                    say(f"{name} could not be attached: {type(problem).__name__}: {problem}")
-        self._undo.append(when_imported("torch", self._torch_is_here))
+        """Wait for the script to import what it trains with."""
+        for name in _LIBRARIES:
+            self._undo.append(when_imported(name, self._attach_readers))
+        self._undo.append(when_imported("torch", self._follow))
 
     def look_around(self) -> None:
         """Notice the optimizers that exist already."""
@@ -54,7 +52,19 @@ class Attached:
             self._follower.hooks.detach()
             self._follower = None
 
-    def _torch_is_here(self) -> None:
+    def _attach_readers(self) -> None:
+        if self._reading:
+            return
+        self._reading = True
+        for name in _READERS:
+            full = f"steadyrun.scripts.{name}"
+            try:
+                if importlib.util.find_spec(full) is not None:
+                    self._undo.append(importlib.import_module(full).attach(self.recorder))
+            except Exception as problem:
+                say(f"{name} could not be attached: {type(problem).__name__}: {problem}")
+
+    def _follow(self) -> None:
         try:
             from steadyrun.scripts.training import TrainingFollower
 
@@ -101,8 +111,8 @@ class Session:
     def ended(self, ending: Ending) -> None:
         """Close the run, take everything off and print the report; an error of ours is one line."""
         try:
+            self._attached.detach()  # what was printed last is read now
             self._attached.recorder.end(ending.failure)
-            self._attached.detach()
             from steadyrun.scripts.end_report import print_report
 
             print_report(self._target, self._options, self._attached.recorder, ending)
