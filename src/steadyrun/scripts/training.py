@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -137,9 +136,9 @@ class TrainingFollower:
         elif len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.append(optimizer)
 
-    def step_asked(self, optimizer: Optimizer, stepped: Callable[[], bool]) -> None:
+    def step_asked(self, optimizer: Optimizer, stepped: bool) -> None:
         """A loss scaler was asked to step; if it did not, the step is recorded as skipped."""
-        if not stepped() and self._is_watched(optimizer):
+        if not stepped and self._is_watched(optimizer):
             self._end_turn(optimizer)
 
     def saved(self, path: Any) -> None:
