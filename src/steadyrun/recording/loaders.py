@@ -10,7 +10,7 @@ from typing import Any
 
 from steadyrun.program.frames import callers, variables
 
-_FRAMES = 8
+_FRAMES = 16  # a hook of torch may stand between the loop and us
 _WRAPPERS = 4  # samplers inside of samplers
 _NOT_TRAINING = ("val", "test", "eval", "dev")  # in the name of a variable
 
