@@ -64,21 +64,38 @@ def _prepared(recorder: FrameworkRecorder, by: str, prepare: Callable[[], None])
         recorder.note(f"The callback for {by} could not be added: {type(problem).__name__}: {problem}")
 
 
+class _Callbacks:
+    """The argument `callbacks` of a call, by position or by name; a call that is wrong fails as it would without us."""
+
+    def __init__(self, index: int, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.args, self.options, self._index = args, options, index
+
+    @property
+    def value(self) -> Any:
+        return self.args[self._index] if len(self.args) > self._index else self.options.get("callbacks")
+
+    def replace(self, callbacks: list[Any]) -> None:
+        if len(self.args) > self._index:
+            self.args = (*self.args[: self._index], callbacks, *self.args[self._index + 1 :])
+        else:
+            self.options = {**self.options, "callbacks": callbacks}
+
+
 # Hugging Face: the callback is an argument of the Trainer, which learns of it before anything is prepared.
 
 
 def _transformers(recorder: FrameworkRecorder, patches: Patches, module: ModuleType) -> None:
-    signature = inspect.signature(module.Trainer.__init__)
+    index = list(inspect.signature(module.Trainer.__init__).parameters).index("callbacks")
 
     def init(original: Callable[..., None], *args: Any, **options: Any) -> None:
-        given = signature.bind(*args, **options)
-        _prepared(recorder, "transformers", lambda: _give_to_trainer(recorder, given.arguments))
-        original(*given.args, **given.kwargs)
+        given = _Callbacks(index, args, options)
+        _prepared(recorder, "transformers", lambda: _give_to_trainer(recorder, given))
+        original(*given.args, **given.options)
 
     patches.put(module.Trainer, "__init__", init)
 
 
-def _give_to_trainer(recorder: FrameworkRecorder, given: dict[str, Any]) -> None:
+def _give_to_trainer(recorder: FrameworkRecorder, given: _Callbacks) -> None:
     from steadyrun.integrations.transformers import SteadyrunCallback
 
     class AddedCallback(SteadyrunCallback):
@@ -95,9 +112,9 @@ def _give_to_trainer(recorder: FrameworkRecorder, given: dict[str, Any]) -> None
             recorder.take_over("transformers")
             super().on_train_begin(args, state, control, **kwargs)
 
-    callbacks = list(given.get("callbacks") or [])
+    callbacks = list(given.value or [])
     if not any(_is_ours(each, SteadyrunCallback) for each in callbacks):
-        given["callbacks"] = [*callbacks, AddedCallback(recorder.path, config=recorder.config)]
+        given.replace([*callbacks, AddedCallback(recorder.path, config=recorder.config)])
 
 
 def _is_ours(callback: object, kind: type) -> bool:
@@ -135,28 +152,28 @@ def _give_to_fit(recorder: FrameworkRecorder, trainer: Any) -> list[Any]:
 
 
 def _keras(recorder: FrameworkRecorder, patches: Patches, module: ModuleType) -> None:
-    signature = inspect.signature(module.Model.fit)
+    index = list(inspect.signature(module.Model.fit).parameters).index("callbacks")
 
     def fit(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        given = signature.bind(*args, **options)
-        _prepared(recorder, "keras", lambda: _give_to_model(recorder, given.arguments))
-        return original(*given.args, **given.kwargs)
+        given = _Callbacks(index, args, options)
+        _prepared(recorder, "keras", lambda: _give_to_model(recorder, given))
+        return original(*given.args, **given.options)
 
     patches.put(module.Model, "fit", fit)
 
 
-def _give_to_model(recorder: FrameworkRecorder, given: dict[str, Any]) -> None:
+def _give_to_model(recorder: FrameworkRecorder, given: _Callbacks) -> None:
     from steadyrun.integrations.keras import SteadyrunCallback
 
-    callbacks = given.get("callbacks")
+    callbacks = given.value
     whole = hasattr(callbacks, "append") and hasattr(callbacks, "callbacks")  # a CallbackList of Keras
-    there = callbacks.callbacks if whole else _as_list(callbacks)  # type: ignore[union-attr]
+    there = callbacks.callbacks if whole else _as_list(callbacks)
     if not any(isinstance(each, SteadyrunCallback) for each in there):
         callback = SteadyrunCallback(recorder.path, config=recorder.config)
         if whole:
-            callbacks.append(callback)  # type: ignore[union-attr]
+            callbacks.append(callback)
         else:
-            given["callbacks"] = [*there, callback]
+            given.replace([*there, callback])
     recorder.take_over("keras")
 
 
