@@ -123,6 +123,20 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Record the trainings of the cells that follow: `%load_ext steadyrun`."""
+    from steadyrun.scripts import notebook
+
+    notebook.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """End the recording: `%unload_ext steadyrun`."""
+    from steadyrun.scripts import notebook
+
+    notebook.unload(shell)
+
+
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 

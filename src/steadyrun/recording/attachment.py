@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # The data loader of a training loop, as far as it can be seen: given to `watch`, or a variable of the calling loop.
 
 
-_FRAMES = 8
+_FRAMES = 16  # a hook of torch may stand between the loop and us
 
 
 def describe_loader(loader: Any) -> dict[str, Any] | None:

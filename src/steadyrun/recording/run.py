@@ -80,6 +80,11 @@ class Run:
         """Number of the next step."""
         return self._steps.next
 
+    @property
+    def closed(self) -> bool:
+        """Whether the recording has ended."""
+        return self._closed
+
     def step(
         self,
         loss: Any,
