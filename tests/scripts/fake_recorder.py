@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ class KeptRecord:
         self.losses: list[tuple[int, float]] = []
         self.notes: list[str] = []
         self.taken_over: list[str] = []
+        self.on_end: list[Callable[[], None]] = []
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self.logged.append((step, dict(values)))

@@ -18,7 +18,7 @@ from typing import Any
 from steadyrun.importers.live_lines import LiveLines
 from steadyrun.scripts.patches import Patches
 from steadyrun.scripts.printed_lines import LineSplitter
-from steadyrun.scripts.reported_values import Recorder, ReportedValues
+from steadyrun.scripts.reported_values import Recorder, ReportedValues, values_of
 
 _MOST_WAITING = 20_000  # pieces of text that wait to be read; the oldest are forgotten
 _FRACTION = 0.005  # of the time since the start that reading may take
@@ -26,17 +26,20 @@ _HEAD_START = 0.05  # seconds, for the first lines
 _OURS = "steadyrun: "
 
 
-def attach(recorder: Recorder, values: ReportedValues | None = None) -> Callable[[], None]:
+def attach(recorder: Recorder) -> Callable[[], None]:
     """Read what is printed from now on; the function that is returned ends it and reads what is left."""
-    reading = _Reading(recorder, values or ReportedValues(recorder))
+    reading = _Reading(recorder, values_of(recorder))
     patches = Patches()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and hasattr(stream, "__dict__"):
             patches.put(stream, "write", reading.of(name))
 
+    recorder.on_end.append(reading.end)
+
     def detach() -> None:
         patches.remove()
+        recorder.on_end.remove(reading.end)
         reading.end()
 
     return detach
@@ -66,7 +69,7 @@ class _Reading:
         return write
 
     def end(self) -> None:
-        """Read what is left."""
+        """Read what is left: of the output, or of what was printed before a run ends."""
         if os.getpid() == self._process and not self._failed:
             self._contained(self._read_rest)
 

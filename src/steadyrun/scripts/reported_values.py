@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from steadyrun.importers.formats.dialects.printed_names import measured
 from steadyrun.importers.log_rows import LONGEST_NAME
@@ -28,6 +29,10 @@ class Recorder(Protocol):
     def active(self) -> bool:
         """Whether this recorder records."""
 
+    @property
+    def on_end(self) -> list[Callable[[], None]]:
+        """What is called before a run closes."""
+
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Record numbers under their own names."""
 
@@ -42,6 +47,14 @@ class Recorder(Protocol):
 
     def take_over(self, by: str) -> None:
         """Go silent: something else records this training."""
+
+
+def values_of(recorder: Recorder) -> ReportedValues:
+    """The values of a recorder: printed lines and trackers share them, so that nothing is recorded twice."""
+    known = _known.get(recorder)
+    if known is None:
+        known = _known[recorder] = ReportedValues(recorder)
+    return known
 
 
 class ReportedValues:
@@ -110,3 +123,6 @@ class ReportedValues:
 def _free(name: str) -> str:
     """A name that is not one of the recorder's own series."""
     return f"logged/{name}" if entry_for(name) is not None or name == "step" else name
+
+
+_known: WeakKeyDictionary[Recorder, ReportedValues] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ from typing import Any
 
 from steadyrun.scripts.import_watch import when_imported
 from steadyrun.scripts.patches import Patches
-from steadyrun.scripts.reported_values import Recorder, ReportedValues
+from steadyrun.scripts.reported_values import Recorder, ReportedValues, values_of
 
 Named = Callable[..., Iterator[tuple[str, object]]]
 """Reads names and numbers off the arguments of a call."""
@@ -24,9 +24,10 @@ Named = Callable[..., Iterator[tuple[str, object]]]
 _DEEPEST = 4  # levels of nested dictionaries
 
 
-def attach(recorder: Recorder, values: ReportedValues | None = None) -> Callable[[], None]:
+def attach(recorder: Recorder) -> Callable[[], None]:
     """Observe the trackers that the script has imported or will import; the function that is returned ends it."""
-    calls = _Calls(recorder, values or ReportedValues(recorder))
+    calls = _Calls(recorder, values_of(recorder))
+    recorder.on_end.append(calls.settle)
     for module, observe in _TRACKERS.items():
         calls.patches.also(when_imported(module, partial(calls.imported, module, observe)))
     return calls.end
@@ -74,6 +75,11 @@ class _Calls:
     def end(self) -> None:
         """Put everything back."""
         self.patches.remove()
+        if self.settle in self._recorder.on_end:
+            self._recorder.on_end.remove(self.settle)
+        self.settle()
+
+    def settle(self) -> None:
         self._values.settle()
 
 
