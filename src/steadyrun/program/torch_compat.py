@@ -260,6 +260,18 @@ def observe_out_of_memory(observer: Callable[[int, int, int, int], None]) -> boo
     return True
 
 
+def recorded_collectives() -> bytes | None:
+    """The last collectives of gloo's process groups as JSON, from torch's Flight Recorder; None if it has none.
+
+    NCCL's recorder is not asked: it queries events of the device, which may hang.
+    """
+    dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace_json", None)  # 2.13
+    if dump is None:
+        return None
+    trace = dump(True, False)
+    return trace if isinstance(trace, bytes) else str(trace).encode()
+
+
 @contextmanager
 def no_autocast() -> Iterator[None]:
     """An autocast that was made before is entered as one that is off; one that is on already is left."""

@@ -16,10 +16,13 @@ from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
+from steadyrun.recording import watchdog
 from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
+from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
@@ -47,6 +50,7 @@ class Run:
         last_step: int | None,
         first_step: int | None,
         rank: int,
+        stall_seconds: float | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         self.path = root
@@ -69,8 +73,14 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        if own_world() > 1:
+            self._writer.event("process", None, **describe_process(rank))
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
+        self._watchdog = watchdog.begin(
+            self._writer, own_world(), self._steps.next, stall_seconds, self._problems.report
+        )
+        self._attachment.clock = None if self._watchdog is None else self._watchdog.clock
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -106,6 +116,7 @@ class Run:
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
+        self._attachment.step_begins()
         if (stop := self._flusher.take_stop()) is not None:
             raise stop
 
@@ -136,6 +147,7 @@ class Run:
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
+            self._attachment.validated()
             modes: dict[str, Any] = {}
             if (watcher := self._attachment.watcher) is not None:
                 with self._problems.contained("run.val inputs"):
@@ -143,6 +155,9 @@ class Run:
                 with self._problems.contained("run.val calls"):
                     modes["calls"] = watcher.validation_calls()
                 modes["modes"] = watcher.validated()
+                if modes["modes"]["passes"]:  # a rank that leaves validation to another does not use its buffers
+                    with self._problems.contained("run.val buffers"):
+                        modes.update(watcher.validation_buffers())
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):
@@ -187,6 +202,10 @@ class Run:
         if not self._usable():
             return
         with self._problems.contained("close"):
+            if self._watchdog is not None and failure is not None and closing.is_crash(failure):
+                facts = describe_failure(failure, self._watchdog.clock.now[1])
+                self._writer.event("process-failed", self._watchdog.clock.now[0], **facts)
+        with self._problems.contained("close"):
             self.unwatch()
             self._flusher.flush()
         with self._problems.contained("incident capture"):
@@ -195,6 +214,8 @@ class Run:
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
+            if self._watchdog is not None:
+                self._watchdog.close()
             closing.finish(
                 self._writer,
                 self._steps.last,
@@ -337,6 +358,8 @@ class Run:
         if (at := self._numbered("run.step", step, self._steps.next)) is None:
             return
         row = ProbeRow("steps", at, time.time())
+        if self._watchdog is not None:
+            row.values.update(self._watchdog.clock.step_ends())
         row.values["batch_index"] = float(self._batches)
         if batch_index is not None:
             with self._problems.contained("batch_index"):
@@ -398,6 +421,7 @@ class Run:
         self._flusher.add(row)
         if not self._steps_are_called and ("loss" in values or at > self._steps.next):
             self._steps.next = at + 1
+            self._attachment.step_begins()
         self._flusher.flush_if_due(time.perf_counter(), at, self._attachment.turn)
 
     def _write_first_manifest(self, flush: dict[str, float], forwarding: Forwarding | None) -> None:
