@@ -169,6 +169,8 @@ def _ink(lines: list[Line], kin: list[str], owner: int) -> str:
     if owner < 0:
         return ""
     line = lines[owner]
+    if line.role == "odd":
+        return "bold red"
     ink = _INKS[kin.index(line.kin or line.name) % len(_INKS)] if line.role in {"main", "faint"} else ""
     return ink if line.role == "main" else f"dim {ink}".strip()
 

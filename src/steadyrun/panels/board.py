@@ -18,6 +18,7 @@ from steadyrun.panels import (
     trial_plots,
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
+from steadyrun.panels.rank_table import rank_section
 from steadyrun.questions.form import GRADES
 from steadyrun.renamed_arguments import renamed
 from steadyrun.report import phrases
@@ -25,6 +26,7 @@ from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.verb_classes import are_named
+from steadyrun.store.heartbeats import Heartbeat, read_heartbeats
 from steadyrun.store.reader import RunReader, run_folder
 from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Asked, Changes
@@ -49,10 +51,13 @@ _FORMS = Glance((7,), "Does it learn the pattern? Irregular forms that fall fast
 def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
     """The dashboard of a run directory. All questions are asked, also after the first fault, for every panel."""
     signals, report = examined(run, changes or {}, go_on=True)
-    return build(signals, report, trial_record(run_folder(run)))
+    folder = run_folder(run)
+    return build(signals, report, trial_record(folder), read_heartbeats(folder)[0])
 
 
-def build(signals: Signals, report: Report, trial: TrialRecord | None = None) -> Board:
+def build(
+    signals: Signals, report: Report, trial: TrialRecord | None = None, beats: Mapping[int, Heartbeat] | None = None
+) -> Board:
     """The dashboard from signals and report; live views call this repeatedly."""
     return Board(
         phrases.one_line(report.run),
@@ -72,6 +77,7 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         charts.charts(signals),
         charts.left_out(signals),
         charts.x_axes(signals),
+        rank_section(signals, report, beats or {}),
     )
 
 

@@ -17,6 +17,7 @@ BAND = "#2a9d78"
 MARKS = {"fault": "#d9363e", "suspect": "#d9731a", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
 SYMBOLS = {"fault": "✗", "suspect": "▲", "note": "!", "warning": "!", "incident": "•"}
 _COLOURED = ("main", "faint")
+ODD = MARKS["fault"]  # the rank that differs from the others
 FEW = 30  # points: up to this many are also drawn as dots
 
 
@@ -62,6 +63,8 @@ def colours(lines: Iterable[Line]) -> dict[str, str]:
 
 
 def colour_of(line: Line, chosen: dict[str, str]) -> str:
+    if line.role == "odd":
+        return ODD
     return chosen.get(line.kin or line.name, GREY) if line.role in _COLOURED else GREY
 
 

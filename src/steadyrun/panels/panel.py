@@ -22,7 +22,7 @@ class Line:
 
     `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, without its
     own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name) or
-    `declared` (the configured values, drawn below the recorded ones). Lines of one `kin` share a colour. After each
+    `declared` (the configured values, drawn below the recorded ones) or `odd` (the rank that differs). Lines of one `kin` share a colour. After each
     step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
     """
 
@@ -207,6 +207,29 @@ class TrialSection:
 
 
 @dataclass(frozen=True)
+class RankRow:
+    """One rank, or several in the same state, in words; `kind` is the grade of what is wrong, "" if nothing is."""
+
+    name: str
+    state: str
+    step: str = ""
+    loss: str = ""
+    seconds: str = ""
+    heartbeat: str = ""
+    host: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class RankSection:
+    """The ranks of a job of several processes, odd ones first; `rest` is in words what has no row."""
+
+    words: str
+    rows: tuple[RankRow, ...]
+    rest: str = ""
+
+
+@dataclass(frozen=True)
 class Board:
     """The whole dashboard of one run: the verdict, the answers, and the seven panels."""
 
@@ -227,6 +250,7 @@ class Board:
     charts: tuple[Panel, ...] = ()  # what the program logged under names of its own
     charts_left_out: int = 0
     x_axes: tuple[XAxis, ...] = ()
+    ranks: RankSection | None = None  # of a job of several processes
 
     @property
     def chart_groups(self) -> list[tuple[str, list[Panel]]]:

@@ -58,6 +58,13 @@ def on_panel(report: Report, number: int) -> list[Asked]:
     return [asked for kind in GRADES for asked in cited if asked.answer.kind == kind]
 
 
+def named_ranks(report: Report) -> tuple[int, ...]:
+    """The ranks that the headline names, or else the first fault or suspect that names any."""
+    headline = [] if report.headline is None else [report.headline]
+    graded = [asked for kind in (FAULT, SUSPECT) for asked in report.walk.path if asked.answer.kind == kind]
+    return next((asked.answer.ranks for asked in [*headline, *graded] if asked.answer.ranks), ())
+
+
 def _caption(findings: list[Asked]) -> str:
     if not findings:
         return ""
