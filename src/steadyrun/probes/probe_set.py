@@ -16,6 +16,7 @@ from steadyrun.probes.digests import DigestProbe
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
+from steadyrun.probes.local_gradients import LocalGradientProbe
 from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe, UpdateProbe
@@ -67,7 +68,8 @@ class Watcher:
         self._scheduler = scheduler
         self._model = model
         self._scaler = ScalerView(scaler)
-        self._gradients = GradientProbe(parameters, self._scaler, problems)
+        kind = LocalGradientProbe if self._sharded else GradientProbe
+        self._gradients = kind(parameters, self._scaler, problems)
         self._gradients.several_optimizers = len(optimizers) > 1
         self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
         self._optimizer.before = [self._before_step]
@@ -134,8 +136,7 @@ class Watcher:
                 "let every rank record and call watch(…, collectives=True)",
                 missing=["grad_norm", *_NEED_WHOLE_PARAMETERS],
             )
-        else:
-            self._gradients.attach()
+        self._gradients.attach()
         backward_hook.observe(self._backward_begins)
         self._optimizer.attach()
         if self._compiled:
@@ -192,8 +193,7 @@ class Watcher:
             self._forward.arm(self._armed)
 
     def _backward_begins(self, root: Tensor | None) -> None:
-        if not self._sharded:
-            self._gradients.starts(root)
+        self._gradients.starts(root)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
             self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
@@ -202,8 +202,7 @@ class Watcher:
     def _before_step(self, optimizer: OptimizerLike) -> None:
         if self._scaler.search():
             self._learned(scaler=type(self._scaler.scaler).__name__)
-        if not self._sharded:
-            self._gradients.before_step(optimizer)
+        self._gradients.before_step(optimizer)
         if "blocks" in self._sampling and not self._problems.failed("update ratio"):
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
@@ -256,9 +255,8 @@ class Watcher:
         return digests
 
     def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
-        if not self._sharded:
-            with self._problems.contained("gradient norm"):
-                self._gradients.fill(row, gradients, self._declared_clip)
+        with self._problems.contained("gradient norm"):
+            self._gradients.fill(row, gradients, self._declared_clip)
         with self._problems.contained("optimizer"):
             self._optimizer.fill(row, stepped)
 

@@ -25,7 +25,7 @@ from steadyrun.report.vital_signs import AMBER, GREEN, VitalSign, vital_signs
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
-from steadyrun.trees import QUESTIONS
+from steadyrun.trees import QUESTIONS, questions_of
 from steadyrun.trees.walker import FAILED, Asked, Changes, Walk, walk
 
 SCHEMA = 2
@@ -207,7 +207,7 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
 
 def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
-    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    walked = with_recorded(walk(questions_of(signals), signals, changes, go_on=go_on), signals.manifest, view.root)
     walked = replace(walked, path=(*walked.path, *noted_config(view)))
     announced_faults = announced(QUESTIONS, signals, walked)
     kept = incidents(view.root)

@@ -20,6 +20,7 @@ from steadyrun.store.columns import ColumnPoints, DataFile, SharedAxes, data_fil
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
 from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks, read_manifest
+from steadyrun.store.ranks import RankFiles
 
 _FIRST_TABLE = "steps"
 _NO_STEP = 2**63  # above every step
@@ -67,6 +68,11 @@ class RunReader:
     def ranks(self) -> list[int]:
         """The ranks that wrote to this run."""
         return ranks(self.root)
+
+    @property
+    def by_rank(self) -> RankFiles:
+        """The files of each rank, for those who join them."""
+        return RankFiles(self.root, self._dropped)
 
     @property
     def state(self) -> str:

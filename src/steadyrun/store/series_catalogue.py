@@ -30,6 +30,9 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("grad_norm_applied", "global gradient norm at the optimizer's step, after clipping", panel=3),
     CatalogueEntry("clip_threshold", "the clip threshold: the norm that gradients were clipped to", panel=3),
     CatalogueEntry("clipped", "1 if clipping reduced the gradient", panel=3),
+    CatalogueEntry("local_grad_norm", "gradient norm of this rank's shards before clipping, unscaled, if sharded"),
+    CatalogueEntry("local_grad_norm_applied", "the same at the optimizer's step, after clipping"),
+    CatalogueEntry("clip_norm", "the norm that clipping used, if the parameters are sharded"),
     CatalogueEntry("loss_scale", "the GradScaler's scale during the step", panel=3),
     CatalogueEntry("skipped", "1 if no optimizer step happened", panel=3),
     CatalogueEntry("backwards", "backward passes in the step (micro-batches)"),
@@ -148,8 +151,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry(
         "gradient_digest/*",
-        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: per class, and per class "
-        "and block",
+        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: of a class, and of a "
+        "class in a block",
         probe="digests",
     ),
     CatalogueEntry("parameter_digest/*", "the same for the parameters at the end of the step", probe="digests"),
