@@ -52,12 +52,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class Band:
-    """The range of usual values, from `low` to `high` at each step; two steps are enough for a constant band."""
+    """A range from `low` to `high` at each step; two steps are enough for a constant one.
+
+    It shows the `usual` values of the lines, or the values of all `ranks` of a job.
+    """
 
     steps: Steps
     low: Floats
     high: Floats
     label: str
+    kind: str = "usual"
 
 
 @dataclass(frozen=True)

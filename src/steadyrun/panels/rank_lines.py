@@ -43,7 +43,7 @@ def rank_lines(run: Signals, report: Report, name: str, label: str = "") -> Rank
 def _band(spread: RankSpread) -> tuple[Band, ...]:
     first, last = thinning.visible()
     steps, low, high = spread.between(first, last).envelope(_WIDEST)
-    return (Band(steps, low, high, f"ranks, {spread.words}"),) if np.any(high > low) else ()
+    return (Band(steps, low, high, f"ranks, {spread.words}", "ranks"),) if np.any(high > low) else ()
 
 
 def _single(ranks: Ranks, report: Report, name: str) -> tuple[Line, ...]:

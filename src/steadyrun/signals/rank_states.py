@@ -11,7 +11,14 @@ from steadyrun.signals.rank_spread import rank_series
 from steadyrun.signals.ranks import Ranks
 from steadyrun.store.heartbeats import Heartbeat
 
-NO_FILES, FAILED, STALLED, NOT_CLOSED, RUNNING, ENDED = "no files", "failed", "stalled", "not closed", "running", "ended"
+NO_FILES, FAILED, STALLED, NOT_CLOSED, RUNNING, ENDED = (
+    "no files",
+    "failed",
+    "stalled",
+    "not closed",
+    "running",
+    "ended",
+)
 _GRAVITY = (NO_FILES, FAILED, STALLED, NOT_CLOSED, RUNNING, ENDED)
 _STOPPED = {"process-failed": FAILED, "crash": FAILED, "stalled": STALLED}
 _PHASES = ("time/data", "time/forward", "time/backward", "time/update")
