@@ -21,9 +21,10 @@ class Line:
     """One thinned series. Values that are NaN, infinite, or negative on a log scale are also drawn.
 
     `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, without its
-    own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name) or
-    `declared` (the configured values, drawn below the recorded ones) or `odd` (the rank that differs). Lines of one `kin` share a colour. After each
-    step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
+    own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name),
+    `declared` (the configured values, drawn below the recorded ones) or `odd` (the rank that differs). Lines of one
+    `kin` share a colour. After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the
+    points before thinning.
     """
 
     name: str

@@ -9,8 +9,8 @@ import numpy as np
 from steadyrun.panels import thinning
 from steadyrun.panels.lines import Drawn, drawn
 from steadyrun.panels.panel import Band, Line
+from steadyrun.panels.panel_findings import odd_ranks
 from steadyrun.records import Series
-from steadyrun.panels.panel_findings import named_ranks
 from steadyrun.report.report import Report
 from steadyrun.signals.rank_spread import RankSpread, farthest, rank_series, rank_spread
 from steadyrun.signals.ranks import Ranks
@@ -37,7 +37,8 @@ def rank_lines(run: Signals, report: Report, name: str, label: str = "") -> Rank
         return None
     median = Series(name, spread.steps, spread.median, np.full(len(spread.steps), np.nan))
     words = f"{label}, median of {spread.ranks} ranks" if label else f"median of {spread.ranks} ranks"
-    return RankLines(drawn(median, words), _single(ranks, report, name), _band(spread))
+    band = _band(spread)
+    return RankLines(drawn(median, words), _single(ranks, report, name) if band else (), band)
 
 
 def _band(spread: RankSpread) -> tuple[Band, ...]:
@@ -48,7 +49,7 @@ def _band(spread: RankSpread) -> tuple[Band, ...]:
 
 def _single(ranks: Ranks, report: Report, name: str) -> tuple[Line, ...]:
     """The rank that differs, in the colour of findings; if findings name several, each in a colour of its own."""
-    named = [rank for rank in named_ranks(report) if rank in ranks.present]
+    named = [rank for rank in odd_ranks(report, ranks.world)[0] if rank in ranks.present]
     if not named:
         far = farthest(ranks, name)
         named = [] if far is None else [far]

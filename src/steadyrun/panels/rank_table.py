@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from steadyrun.panels.panel import FAULT, SUSPECT, RankRow, RankSection
-from steadyrun.panels.panel_findings import named_ranks
+from steadyrun.panels.panel_findings import odd_ranks
 from steadyrun.report.phrases import one_line
 from steadyrun.report.report import Report
 from steadyrun.signals.rank_states import FAILED, NO_FILES, NOT_CLOSED, STALLED, RankState, detailed, rank_states
@@ -24,21 +24,20 @@ def rank_section(run: Signals, report: Report, beats: Mapping[int, Heartbeat]) -
     """The ranks of a job of several processes; None for one process."""
     if run.ranks is None:
         return None
-    odd = named_ranks(report)
+    odd, kind = odd_ranks(report, run.ranks.world)
     states = rank_states(run.ranks, beats, running=run.running, odd=odd)
     absent = [state.rank for state in states if state.state == NO_FILES]
     together = len(absent) > _EACH
     rows = [RankRow(in_words(absent), NO_FILES, kind=FAULT)] if together else []
     others = [state for state in states if state.state != NO_FILES] if together else states
     room = MOST - len(rows)
-    rows += [_row(run.ranks, state, odd) for state in others[:room]]
+    rows += [_row(run.ranks, state, kind if state.rank in odd else "") for state in others[:room]]
     return RankSection(counted(run.ranks.world, "rank"), tuple(rows), _rest(others[room:]))
 
 
-def _row(ranks: Ranks, state: RankState, odd: Sequence[int]) -> RankRow:
+def _row(ranks: Ranks, state: RankState, kind: str) -> RankRow:
     known = detailed(ranks, state)
     since = f" at step {state.since}" if state.state in {FAILED, STALLED} and state.since is not None else ""
-    named = SUSPECT if state.rank in odd else ""
     return RankRow(
         f"rank {state.rank}",
         f"{state.state}{since}",
@@ -47,7 +46,7 @@ def _row(ranks: Ranks, state: RankState, odd: Sequence[int]) -> RankRow:
         "" if known.seconds is None else f"{shown(known.seconds)} s",
         "" if known.age is None else f"{known.age:.0f} s ago",
         one_line(state.host),
-        _KINDS.get(state.state, named),
+        _KINDS.get(state.state, kind),
     )
 
 
