@@ -26,6 +26,7 @@ Group = tuple[int, ...]
 GRADIENT, PARAMETER, START = "gradient_digest", "parameter_digest", "start_digest"
 DDP, FSDP, TENSOR, MIXED = "ddp", "fsdp", "tensor-parallel", "mixed"
 UNKNOWN = "unknown"
+OUTSIDE = "outside"  # the class of parameters that DDP does not average
 _BY_STEP = ("loss", "grad_norm", "loss_scale", "skipped", "clipped", "clip_threshold", "clip_norm", "local_grad_norm")
 _BATCHES = ("batch_hash", "examples")
 _MOST_CELLS = 8_000_000  # numbers kept of all ranks and columns together: 64 MB
@@ -157,35 +158,46 @@ class Ranks:
     @cached_property
     def kind(self) -> str:
         """How the model is spread over the ranks, as the first rank with an answer recorded it."""
-        kinds = [str(self.of(rank).structure.get("kind") or "") for rank in self.present]
+        kinds = [str(self.of(rank).structure.get("parallelism") or "") for rank in self.present]
         return next((kind for kind in kinds if kind), UNKNOWN)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """Sets of parameters with one placement, of all ranks; if the structure is not known, those with digests."""
         named = {name: None for rank in self.present for name in _classes(self.of(rank))}
-        return tuple(named) or tuple(name.partition("/")[2] for name in self.names if name.startswith(f"{GRADIENT}/"))
+        if not named:
+            return tuple(name.partition("/")[2] for name in self.names if name.startswith(f"{GRADIENT}/"))
+        return (*named, OUTSIDE) if f"{GRADIENT}/{OUTSIDE}" in self.names else tuple(named)
 
     def groups(self, name: str) -> list[Group]:
         """The groups of ranks that must hold the same bits of a class of parameters.
 
         If the structure is not known, ranks are replicas if their gradients show it: they agree in most samples.
+        Parameters outside of DDP are replicas if they begin equal.
         """
-        found: dict[Group, None] = {}
-        for rank in self.present:
-            members = rank_list(_classes(self.of(rank)).get(name, {}).get("replicas"))
-            if len(kept := tuple(sorted(set(members) & set(self.present)))) > 1:
-                found[kept] = None
-        return list(found) or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
+        if name == OUTSIDE:
+            return [
+                group for each in self.classes if each != OUTSIDE for group in self.groups(each) if self._begin(group)
+            ]
+        found = self._members(name, "replicas")
+        return found or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
 
-    def shards(self, name: str) -> list[Group]:
-        """The groups of ranks that hold different parts of a class of parameters."""
+    def _begins_equal(self, group: Group) -> bool:
+        """Whether the parameters outside of DDP begin equal on all ranks of a group."""
+        start = self.matrix(f"{START}/{OUTSIDE}").of(group)
+        return bool(np.any(start.compared)) and not np.any(start.differs)
+
+    def _members(self, name: str, role: str) -> list[Group]:
         found: dict[Group, None] = {}
         for rank in self.present:
-            members = rank_list(_classes(self.of(rank)).get(name, {}).get("shards"))
+            members = rank_list(_classes(self.of(rank)).get(name, {}).get(role))
             if len(kept := tuple(sorted(set(members) & set(self.present)))) > 1:
                 found[kept] = None
         return list(found)
+
+    def shards(self, name: str) -> list[Group]:
+        """The groups of ranks that hold different parts of a class of parameters."""
+        return self._members(name, "shards")
 
     @cached_property
     def data_parallel(self) -> list[Group]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,10 @@ class Heartbeat:
         """How far the rank has come: its step, and the phase within."""
         return self.step, PHASES.index(self.phase) if self.phase in PHASES else 1
 
-    def age(self, now: float | None = None) -> float:
-        """Seconds since it was written, by the reader's clock."""
-        return max(0.0, (time.time() if now is None else now) - self.changed)
+    def in_phase(self, step: int | None, phase: object) -> Heartbeat:
+        """The heartbeat as it was in an earlier step and phase."""
+        known = phase if isinstance(phase, str) and phase in PHASES else None
+        return replace(self, step=self.step if step is None else step, phase=known)
 
 
 def heartbeat_file(root: Path, rank: int) -> Path:

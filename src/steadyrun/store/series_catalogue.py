@@ -41,6 +41,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("scheduler_steps", "scheduler steps so far when `run.step` was called", panel=2),
     CatalogueEntry("training", "1 if the model was in training mode when the optimizer stepped"),
     CatalogueEntry("step_time", "time since the last `run.step`", "s"),
+    CatalogueEntry("time/data", "time from the end of `run.step` to the next forward pass, with several processes", "s"),
+    CatalogueEntry("time/forward", "time from the first forward pass to the backward pass, with several processes", "s"),
+    CatalogueEntry("time/backward", "time from the backward pass to the optimizer's step, with several processes", "s"),
+    CatalogueEntry("time/update", "time from the optimizer's step to `run.step`, with several processes", "s"),
+    CatalogueEntry(
+        "time/busy", "CPU time of the training thread in the forward and backward passes of a CPU model", "s"
+    ),
     CatalogueEntry("batch_index", "index of the batch, counted from the start of the attempt or as given"),
     CatalogueEntry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
     CatalogueEntry("label_hash", "the same for the batch's class labels only"),

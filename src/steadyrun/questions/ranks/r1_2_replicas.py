@@ -83,8 +83,7 @@ QUESTION = Question(
             unit="relative difference",
             meaning="norms of a block that are nearer to each other differ by the size of rounding",
             seed="",
-            decision="float32 keeps about 7 digits; the message says so, and the fault stays: equal replicas have equal "
-            "bits",
+            decision="float32 keeps about 7 digits; the message says so, and the fault stays",
         ),
     ),
     outcomes=(

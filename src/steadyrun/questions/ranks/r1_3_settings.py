@@ -154,8 +154,8 @@ QUESTION = Question(
             name="rate",
             answer=FAULT,
             meaning="the learning rate differs between ranks",
-            fix="Build the scheduler from the same numbers on every rank, and step it once per optimizer step on all of "
-            "them; do not derive it from local values such as len(loader) of one rank.",
+            fix="Build the scheduler from the same numbers on every rank, and step it once per optimizer step on all "
+            "of them; do not derive it from local values such as len(loader) of one rank.",
             explains=("R1.2", "C2"),
             proved=True,
         ),

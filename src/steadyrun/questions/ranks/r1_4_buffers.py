@@ -59,8 +59,8 @@ QUESTION = Question(
     code="R1.4",
     name="equal buffers at validation",
     asks="Do all ranks validate with the same running statistics?",
-    why="Batch normalisation keeps statistics of the data that its rank saw. If nothing copies them between ranks, each "
-    "rank validates another model, and the checkpoint holds the statistics of one part of the data.",
+    why="Batch normalisation keeps statistics of the data that its rank saw. If nothing copies them between ranks, "
+    "each rank validates another model, and the checkpoint holds the statistics of one part of the data.",
     needs=("buffers",),
     panel=1,
     thresholds=(),

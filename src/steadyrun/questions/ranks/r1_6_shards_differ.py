@@ -53,8 +53,8 @@ QUESTION = Question(
     code="R1.6",
     name="different tensor-parallel shards",
     asks="Do the shards of tensor-parallel ranks differ from the start?",
-    why="Shards that are drawn with the same seed are copies of each other: their units get the same gradients and stay "
-    "copies, so the model has only a part of its size.",
+    why="Shards that are drawn with the same seed are copies of each other: their units get the same gradients and "
+    "stay copies, so the model has only a part of its size.",
     needs=("start_digest/*",),
     panel=5,
     thresholds=(

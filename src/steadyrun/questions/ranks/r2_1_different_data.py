@@ -150,16 +150,16 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="several ranks are given the same batches",
             fix=f"Split the data: {_SAMPLER}. If each rank takes its part of the batch later, give run.step that part.",
-            experiment="Print the first indices or inputs that the model gets on two ranks. If they are equal, the data "
-            "is not split; if they differ, run.step is given more than the rank trains on.",
+            experiment="Print the first indices or inputs that the model gets on two ranks. If they are equal, the "
+            "data is not split; if they differ, run.step is given more than the rank trains on.",
             proved=True,
         ),
         Outcome(
             name="overlap",
             answer=FAULT,
             meaning="the ranks see overlapping parts of the data in one epoch",
-            fix="Give DistributedSampler the same seed, num_replicas=world_size and rank=rank on every rank, and one such "
-            "sampler to each loader.",
+            fix="Give DistributedSampler the same seed, num_replicas=world_size and rank=rank on every rank, and one "
+            "such sampler to each loader.",
             proved=True,
         ),
         Outcome(
@@ -167,8 +167,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="several ranks see the same examples in one epoch",
             fix=f"Split the data: {_SAMPLER}.",
-            experiment="Count the different examples of all ranks in one epoch. If they are fewer than the dataset has, "
-            "the ranks overlap; if not, the dataset holds duplicates.",
+            experiment="Count the different examples of all ranks in one epoch. If they are fewer than the dataset "
+            "has, the ranks overlap; if not, the dataset holds duplicates.",
             proved=True,
         ),
     ),

@@ -51,8 +51,8 @@ QUESTION = Question(
             name="first",
             answer=FAULT,
             meaning="the first non-finite loss is on some ranks only",
-            fix="Look at this rank's batch of this step, and replay it on this rank; the values of the other ranks only "
-            "follow from it.",
+            fix="Look at this rank's batch of this step, and replay it on this rank; the values of the other ranks "
+            "only follow from it.",
             explains=("D1", "D1.1:non-finite", "D2", "D3", "C4", "V1", "S"),
             proved=True,
         ),
