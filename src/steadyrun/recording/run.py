@@ -215,7 +215,7 @@ class Run:
             self._closed = True
             atexit.unregister(self._at_exit)
             if self._watchdog is not None:
-                self._watchdog.close()
+                self._watchdog.close(failed=failure is not None)
             closing.finish(
                 self._writer,
                 self._steps.last,

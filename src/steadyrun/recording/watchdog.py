@@ -45,6 +45,7 @@ class Watchdog:
         self._writer, self._given, self._problem = writer, stall_seconds, problem
         self._stalled: tuple[int, float] | None = None  # step, and when it began
         self._ended = threading.Event()
+        self._failed = False
         self._thread = threading.Thread(target=self._watch, name="steadyrun-heartbeat", daemon=True)
         self._thread.start()
 
@@ -56,8 +57,9 @@ class Watchdog:
         known = self.clock.steps >= _FEWEST and self.clock.now[1] != VALIDATION
         return max(_SHORTEST if known else _UNKNOWN, _TIMES * self.clock.longest)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool) -> None:
         """Write the last heartbeat and end the thread; a file system that hangs does not hold the program."""
+        self._failed = failed
         self._ended.set()
         self._thread.join(_GOODBYE)
 
@@ -67,7 +69,8 @@ class Watchdog:
         while not self._ended.wait(pause):
             self._try("heartbeats", self._beat)
             self._try("stalled steps", self._look)
-        self._try("stalled steps", self._went_on)
+        if not self._failed:
+            self._try("stalled steps", self._went_on)
         self._try("heartbeats", self._beat)
 
     def _try(self, what: str, action: Callable[[], None]) -> None:

@@ -58,6 +58,11 @@ class Member:
         """Whether it neither ended nor failed, as far as its files show."""
         return self.failure is None and self.beat is not None and not self.beat.ended
 
+    @property
+    def stalls_in_a_pass(self) -> bool:
+        """Whether it stalls where it waits for others; a long validation or checkpoint is its own."""
+        return self.stall is not None and self.stall.fields.get("phase") in ("forward", "backward")
+
     @cached_property
     def gone(self) -> bool:
         """Whether its process is known to be gone: it ran on this host."""

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from steadyrun.records import Event
 from steadyrun.signals.curves import Floats
+from steadyrun.store.flight_recorder import Trace
+from steadyrun.store.heartbeats import Heartbeat
 from steadyrun.store.ranks import MOST_RANKS, Column, RankEvents, rank_list
 from steadyrun.text import listed
 
@@ -28,11 +30,12 @@ DDP, FSDP, TENSOR, MIXED = "ddp", "fsdp", "tensor-parallel", "mixed"
 UNKNOWN = "unknown"
 OUTSIDE = "outside"  # the class of parameters that DDP does not average
 _BY_STEP = ("loss", "grad_norm", "loss_scale", "skipped", "clipped", "clip_threshold", "clip_norm", "local_grad_norm")
+_TIMES = ("step_time", "time/data", "time/forward", "time/backward", "time/update", "time/busy")
 _BATCHES = ("batch_hash", "examples")
 _MOST_CELLS = 8_000_000  # numbers kept of all ranks and columns together: 64 MB
 _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files allow to skip some
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
-_COLUMNS = 16  # per rank, about
+_COLUMNS = 24  # per rank, about
 _FEWEST = 64  # steps kept of a column, whatever the number of ranks
 _EXACT = 2.0**53  # larger whole numbers are rounded
 
@@ -53,6 +56,8 @@ class RankSource(Protocol):
         most_rows: int = ...,
         several: bool = False,
     ) -> dict[str, Column]: ...
+    def heartbeats(self) -> dict[int, Heartbeat]: ...
+    def traces(self) -> dict[int, Trace]: ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,8 @@ class RankFacts:
     seams: Mapping[int, int] = field(default_factory=dict)
     stopped: tuple[str, int | None] = ("", None)  # how it failed or stalled, and at which step
     closed: bool = False
+    failure: Event | None = None  # the exception that ended it
+    stall: Event | None = None  # the step that lasted too long, if it did not go on
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,14 @@ class Ranks:
     def missing(self) -> Group:
         """The ranks without files."""
         return tuple(sorted(set(range(self.world)) - set(self.present)))
+
+    def heartbeats(self) -> dict[int, Heartbeat]:
+        """The last heartbeat of each rank."""
+        return self._source.heartbeats()
+
+    def traces(self) -> dict[int, Trace]:
+        """The last collectives of each rank, if the Flight Recorder's traces are there."""
+        return self._source.traces()
 
     def of(self, rank: int) -> RankFacts:
         return self._facts.get(rank) or RankFacts(rank)
@@ -291,7 +306,7 @@ _NOTHING: Column = np.empty(0, np.int64), np.empty(0)
 
 def _is_joined(name: str) -> bool:
     """Whether a column is compared across all ranks: of digests those of whole classes, not of blocks."""
-    if name in _BY_STEP or name in _BATCHES or name.startswith("lr/") or name in {"state_digest", "random_digest"}:
+    if name in (*_BY_STEP, *_BATCHES, *_TIMES) or name.startswith("lr/") or name in {"state_digest", "random_digest"}:
         return True
     return name.startswith((f"{GRADIENT}/", f"{PARAMETER}/", f"{START}/")) and name.count("/") == 1
 
@@ -300,13 +315,19 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
     last: dict[str, Event] = {}
     buffers: dict[int, Any] = {}
     stopped: tuple[str, int | None] = ("", None)
+    failure: Event | None = None
+    stall: Event | None = None
     for event in record.events:
-        if event.kind == "resume":
-            stopped = ("", None)  # an earlier attempt
-        if event.kind in {"stalled", "process-failed", "crash"}:
+        if event.kind in {"resume", "process"}:  # of an earlier attempt
+            stopped, failure, stall = ("", None), None, None
+        if event.kind == "process-failed":
+            failure = event
+        elif event.kind == "stalled":
+            stall = event
+        if event.kind in {"process-failed", "crash"} or _waits(event):
             stopped = (event.kind, event.step)
         elif event.kind == "went-on":
-            stopped = ("", None)
+            stopped, stall = ("", None), None
         elif event.kind == "validation" and event.step is not None and "buffers" in event.fields:
             buffers[event.step] = event.fields["buffers"]
         elif event.kind in {"process", "structure"}:
@@ -327,7 +348,14 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
         record.seams,
         stopped,
         record.closed,
+        failure,
+        stall,
     )
+
+
+def _waits(event: Event) -> bool:
+    """Whether a process stalls in a pass, where it waits for others; a long validation or checkpoint is its own."""
+    return event.kind == "stalled" and event.fields.get("phase") in {"forward", "backward"}
 
 
 def _classes(facts: RankFacts) -> dict[str, Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyrun.records import Dropped
 from steadyrun.store.jsonio import dumps, encoded, loads, read_json, regular_size
 
 FOLDER = "flight-recorder"
@@ -59,22 +60,22 @@ def keep_trace(root: Path, rank: int, data: bytes | None) -> None:
     temporary.replace(path)
 
 
-def read_traces(folder: Path) -> tuple[dict[int, Trace], list[str]]:
-    """The traces of a folder by rank, and one line for each file that could not be read."""
+def read_traces(folder: Path) -> tuple[dict[int, Trace], list[Dropped]]:
+    """The traces of a folder by rank, and the files that could not be read."""
     traces: dict[int, Trace] = {}
-    problems: list[str] = []
+    bad: list[Dropped] = []
     for path, rank in _files(folder):
         try:
             traces[rank] = _trace(path, rank)
         except (OSError, ValueError, TypeError, KeyError, OverflowError) as problem:
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-            problems.append(f"{path.name} is not a Flight Recorder trace in JSON: {why[:_LONGEST]}")
-    return traces, problems
+            bad.append(Dropped(path.name, f"it is not a Flight Recorder trace in JSON ({why[:_LONGEST]})", 1, "file"))
+    return traces, bad
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
     """The files whose names end in the number of a rank, such as nccl_trace_rank_3 or rank-00003.json."""
-    found = []
+    found: list[tuple[Path, int]] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

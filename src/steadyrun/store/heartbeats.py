@@ -1,4 +1,4 @@
-"""The heartbeats of a job's processes: one small file per rank, replaced every few seconds, and stacks of stalled steps.
+"""The heartbeats of a job's processes: a small file per rank, replaced every few seconds; and stacks of stalled steps.
 
 A heartbeat is data: every field is checked, and a file that is damaged or far too large is reported and left out.
 """
@@ -103,7 +103,7 @@ def read_heartbeats(root: Path) -> tuple[dict[int, Heartbeat], list[Dropped]]:
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
-    found = []
+    found: list[tuple[Path, int]] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

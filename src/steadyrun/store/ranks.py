@@ -17,6 +17,8 @@ from steadyrun.records import Dropped, Event
 from steadyrun.store import compaction
 from steadyrun.store.columns import DataFile, data_files, despite_compaction, opened_file, whole_array
 from steadyrun.store.events import read_events
+from steadyrun.store.flight_recorder import FOLDER, Trace, read_traces
+from steadyrun.store.heartbeats import Heartbeat, read_heartbeats
 from steadyrun.store.layout import events_file, metrics_folder, newest_attempt, parse_parquet, parse_segment, ranks
 from steadyrun.store.segment import STEP, SegmentReader, is_present, to_numpy
 
@@ -65,13 +67,26 @@ class RankEvents:
 class RankFiles:
     """Reads the files of any rank of a run. Nothing is kept: a caller keeps what it needs."""
 
-    def __init__(self, root: Path, dropped: dict[Dropped, None]) -> None:
+    def __init__(self, root: Path, dropped: dict[Dropped, None], flight_recorder: Path | None = None) -> None:
         self._root, self._dropped = root, dropped
+        self.flight_recorder = flight_recorder  # a folder with traces elsewhere
 
     @property
     def present(self) -> list[int]:
         """The ranks that have files."""
         return [rank for rank in ranks(self._root) if rank < MOST_RANKS]
+
+    def heartbeats(self) -> dict[int, Heartbeat]:
+        """The last heartbeat of each rank."""
+        beats, dropped = read_heartbeats(self._root)
+        self._dropped.update(dict.fromkeys(dropped))
+        return {rank: beat for rank, beat in beats.items() if rank < MOST_RANKS}
+
+    def traces(self) -> dict[int, Trace]:
+        """The Flight Recorder's traces: of the chosen folder, else of the run's own."""
+        traces, dropped = read_traces(self.flight_recorder or self._root / FOLDER)
+        self._dropped.update(dict.fromkeys(dropped))
+        return {rank: trace for rank, trace in traces.items() if rank < MOST_RANKS}
 
     def events(self, rank: int) -> RankEvents:
         events, dropped = read_events(events_file(self._root, rank), rank)

@@ -49,6 +49,7 @@ class RunReader:
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
         self._axes: SharedAxes | None = None
+        self.flight_recorder: Path | None = None  # a folder with traces of collectives, if not the run's own
         self.manifest  # noqa: B018  refuses a folder that is not a run directory
 
     @property
@@ -72,7 +73,7 @@ class RunReader:
     @property
     def by_rank(self) -> RankFiles:
         """The files of each rank, for those who join them."""
-        return RankFiles(self.root, self._dropped)
+        return RankFiles(self.root, self._dropped, self.flight_recorder)
 
     @property
     def state(self) -> str:
@@ -91,6 +92,7 @@ class RunReader:
         view = type(self)(self.root)
         view._kept = {}
         view._axes = SharedAxes()
+        view.flight_recorder = self.flight_recorder
         return view
 
     def last_step(self, rank: int = 0) -> int | None:

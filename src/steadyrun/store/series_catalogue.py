@@ -41,8 +41,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("scheduler_steps", "scheduler steps so far when `run.step` was called", panel=2),
     CatalogueEntry("training", "1 if the model was in training mode when the optimizer stepped"),
     CatalogueEntry("step_time", "time since the last `run.step`", "s"),
-    CatalogueEntry("time/data", "time from the end of `run.step` to the next forward pass, with several processes", "s"),
-    CatalogueEntry("time/forward", "time from the first forward pass to the backward pass, with several processes", "s"),
+    CatalogueEntry(
+        "time/data", "time from the end of `run.step` to the next forward pass, with several processes", "s"
+    ),
+    CatalogueEntry(
+        "time/forward", "time from the first forward pass to the backward pass, with several processes", "s"
+    ),
     CatalogueEntry("time/backward", "time from the backward pass to the optimizer's step, with several processes", "s"),
     CatalogueEntry("time/update", "time from the optimizer's step to `run.step`, with several processes", "s"),
     CatalogueEntry(

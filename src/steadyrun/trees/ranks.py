@@ -12,6 +12,8 @@ from steadyrun.questions.ranks import (
     r2_2_new_order,
     r2_3_equal_batches,
     r3_1_first_rank,
+    r4_1_alive,
+    r4_2_stragglers,
 )
 
 TREE: tuple[Question, ...] = (
@@ -25,4 +27,6 @@ TREE: tuple[Question, ...] = (
     node(r2_2_new_order.QUESTION),
     node(r2_3_equal_batches.QUESTION),
     node(r3_1_first_rank.QUESTION),
+    node(r4_1_alive.QUESTION),
+    node(r4_2_stragglers.QUESTION),
 )

@@ -12,7 +12,8 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
 _NO_MEMORY = (
-    "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its memory."
+    "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its "
+    "memory."
 )
 
 
@@ -56,17 +57,17 @@ def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | N
     waited = [member.step for member in left if member.waited and member.step is not None]
     step = min(waited) if waited else proved[0].step
     ago = max(job.silence(member) for member in proved)
-    before = f", {shown(ago)} s before the last of the others" if ago >= 1 else ""
+    since = f"{shown(ago)} s" if ago >= limit["beat"] else f"less than {limit['beat']:g} s"
     message = (
-        f"{_named(ranks)} died at step {step} without an exception: the last heartbeat came in step "
-        f"{proved[0].step}{before}.{_followers(job, ranks)}"
+        f"{_named(ranks)} died at step {step} without an exception, {since} before the last sign of the others."
+        f"{_followers(job, ranks)}"
     )
     return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step)
 
 
 def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
     """A process came to its end while others waited for it in a later step."""
-    waiting = [member for member in job.members if member.waited or (member.open and member.stall is not None)]
+    waiting = [member for member in job.members if member.waited or (member.open and member.stalls_in_a_pass)]
     steps = [member.step for member in waiting if member.step is not None]
     if not steps:
         return None
@@ -81,7 +82,7 @@ def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fi
     return Finding("ended-early", message, _measured(job, ranks), max(steps))
 
 
-def _timed_out(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
     """The others waited for a process until their time-out."""
     waited = [member for member in job.members if member.cause == "timeout"]
     if not waited:
@@ -97,11 +98,12 @@ def _timed_out(job: Processes, alive: Sequence[Member], _limit: Limits) -> Findi
     return Finding("timed-out", message, _measured(job, late), step)
 
 
-def _stalled(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | None:
+def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
     """A step lasts far longer than usual, or a process is silent while others are alive."""
     silent = [member for member in job.members if member.open and member not in alive and not member.gone]
     stalled = [member for member in alive if member.stall is not None]
-    if not alive or not (stalled or silent):
+    late, phase = _behind(alive)
+    if not alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
         return None
     if silent:
         ranks, seconds = [member.rank for member in silent], max(job.silence(member) for member in silent)
@@ -110,18 +112,19 @@ def _stalled(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding 
             f"dead, frozen, or its host is lost.{_stacks(job, [member.rank for member in stalled])}"
         )
         return Finding("stalled", message, _measured(job, ranks) | {"seconds": seconds}, silent[0].step)
-    late, phase = _behind(alive)
     seconds = max(job.now - job.seen(m) + (m.beat.seconds_in_step if m.beat else 0.0) for m in stalled)
     if late:
         others = in_words([member.rank for member in alive if member.rank not in late])
-        words = f"{_named(late)} has been in step {_step(job, late)}{_phase(phase)} for {shown(seconds)} s; {others} wait"
+        words = (
+            f"{_named(late)} has been in step {_step(job, late)}{_phase(phase)} for {shown(seconds)} s; {others} wait"
+        )
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
     message = f"{words}.{_usual(stalled)}{_collective(job)}{_stacks(job, late or [m.rank for m in stalled])}"
     return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step)
 
 
-def _missing(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
     """Ranks without files, while the others cannot go on."""
     stuck = [member for member in job.members if member.stall is not None or member.waited]
     if not job.missing or not stuck:
@@ -238,7 +241,11 @@ def _stacks(job: Processes, ranks: Sequence[int]) -> str:
 
 
 def _measured(job: Processes, ranks: Sequence[int]) -> dict[str, float]:
-    return {"processes": float(job.world), "affected": float(len(ranks)), **({"rank": float(ranks[0])} if ranks else {})}
+    return {
+        "processes": float(job.world),
+        "affected": float(len(ranks)),
+        **({"rank": float(ranks[0])} if ranks else {}),
+    }
 
 
 QUESTION = Question(
@@ -250,6 +257,14 @@ QUESTION = Question(
     needs=("heartbeats",),
     panel=None,
     thresholds=(
+        Threshold(
+            name="beat",
+            value=5,
+            unit="seconds",
+            meaning="the time between two heartbeats: shorter differences are not known",
+            seed="",
+            decision="often enough to date a death, rare enough for a file system that thousands of ranks share",
+        ),
         Threshold(
             name="silent",
             value=60,
@@ -300,8 +315,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="a step lasts far longer than any before it",
             fix="Look at the stacks of the process that the others wait for. End the job if it does not go on.",
-            experiment="Wait for the event went-on. If it does not come, end the job: the stacks show the line at which "
-            "the process waits.",
+            experiment="Wait for the event went-on. If it does not come, end the job: the stacks show the line at "
+            "which the process waits.",
             may_pass=True,
         ),
         Outcome(
