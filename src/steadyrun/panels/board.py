@@ -18,6 +18,7 @@ from steadyrun.panels import (
     trial_plots,
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
+from steadyrun.panels.rank_lines import step_time_chart
 from steadyrun.panels.rank_table import rank_section
 from steadyrun.questions.form import GRADES
 from steadyrun.renamed_arguments import renamed
@@ -26,7 +27,6 @@ from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.verb_classes import are_named
-from steadyrun.store.heartbeats import Heartbeat, read_heartbeats
 from steadyrun.store.reader import RunReader, run_folder
 from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Asked, Changes
@@ -51,17 +51,16 @@ _FORMS = Glance((7,), "Does it learn the pattern? Irregular forms that fall fast
 def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
     """The dashboard of a run directory. All questions are asked, also after the first fault, for every panel."""
     signals, report = examined(run, changes or {}, go_on=True)
-    folder = run_folder(run)
-    return build(signals, report, trial_record(folder), read_heartbeats(folder)[0])
+    return build(signals, report, trial_record(run_folder(run)))
 
 
-def build(
-    signals: Signals, report: Report, trial: TrialRecord | None = None, beats: Mapping[int, Heartbeat] | None = None
-) -> Board:
+def build(signals: Signals, report: Report, trial: TrialRecord | None = None) -> Board:
     """The dashboard from signals and report; live views call this repeatedly."""
+    ranks = rank_section(signals, report)
+    standing = phrases.standing(report)
     return Board(
         phrases.one_line(report.run),
-        phrases.standing(report),
+        f"{standing}, {ranks.words}" if ranks else standing,
         report.verdict,
         phrases.verdict(report),
         tuple(_findings(report)),
@@ -74,10 +73,10 @@ def build(
         tuple(phrases.announced(report)),
         tuple(phrases.signs(report, codes=False)),
         None if trial is None else trial_plots.section(trial, signals),
-        charts.charts(signals),
+        (*step_time_chart(signals, report), *charts.charts(signals)),
         charts.left_out(signals),
         charts.x_axes(signals),
-        rank_section(signals, report, beats or {}),
+        ranks,
     )
 
 

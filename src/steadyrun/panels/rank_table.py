@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from steadyrun.panels.panel import FAULT, SUSPECT, RankRow, RankSection
 from steadyrun.panels.panel_findings import odd_ranks
 from steadyrun.report.phrases import one_line
 from steadyrun.report.report import Report
-from steadyrun.signals.rank_states import FAILED, NO_FILES, NOT_CLOSED, STALLED, RankState, detailed, rank_states
+from steadyrun.signals.rank_states import FAILED, GONE, NO_FILES, NOT_CLOSED, STALLED, RankState, detailed, rank_states
 from steadyrun.signals.ranks import Ranks, in_words
 from steadyrun.signals.run_signals import Signals
-from steadyrun.store.heartbeats import Heartbeat
 from steadyrun.text import counted, shown
 
 MOST = 16  # rows
 _EACH = 3  # ranks without files that have rows of their own
-_KINDS = {NO_FILES: FAULT, FAILED: FAULT, STALLED: SUSPECT, NOT_CLOSED: SUSPECT}
+_KINDS = {NO_FILES: FAULT, FAILED: FAULT, GONE: FAULT, STALLED: SUSPECT, NOT_CLOSED: SUSPECT}
 
 
-def rank_section(run: Signals, report: Report, beats: Mapping[int, Heartbeat]) -> RankSection | None:
+def rank_section(run: Signals, report: Report) -> RankSection | None:
     """The ranks of a job of several processes; None for one process."""
     if run.ranks is None:
         return None
     odd, kind = odd_ranks(report, run.ranks.world)
-    states = rank_states(run.ranks, beats, running=run.running, odd=odd)
+    states = rank_states(run, run.ranks, odd)
     absent = [state.rank for state in states if state.state == NO_FILES]
     together = len(absent) > _EACH
     rows = [RankRow(in_words(absent), NO_FILES, kind=FAULT)] if together else []
@@ -37,7 +36,7 @@ def rank_section(run: Signals, report: Report, beats: Mapping[int, Heartbeat]) -
 
 def _row(ranks: Ranks, state: RankState, kind: str) -> RankRow:
     known = detailed(ranks, state)
-    since = f" at step {state.since}" if state.state in {FAILED, STALLED} and state.since is not None else ""
+    since = "" if state.since is None else f" at step {state.since}"
     return RankRow(
         f"rank {state.rank}",
         f"{state.state}{since}",

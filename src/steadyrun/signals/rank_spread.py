@@ -45,19 +45,12 @@ class RankSpread:
         return steps[starts], np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
 
 
-def rank_spread(ranks: Ranks, name: str) -> RankSpread | None:
-    """The spread of a series over the ranks that recorded it; None if fewer than two did."""
-    key = ("spread", name)
-    if key not in ranks.memo:
-        matrix = ranks.matrix(name)
-        ranks.memo[key] = _spread(matrix) if len(matrix.ranks) > 1 else None
-    spread: RankSpread | None = ranks.memo[key]
-    return spread
-
-
-def _spread(matrix: Matrix) -> RankSpread:
+def rank_spread(matrix: Matrix) -> RankSpread | None:
+    """The spread of a quantity over the ranks that recorded it; None if fewer than two did."""
+    if len(matrix.ranks) < 2:
+        return None
     fractions = (0.0, 0.5, 1.0) if len(matrix.ranks) <= _ALL else (0.05, 0.5, 0.95)
-    rows = max(1, _PIECE // max(1, len(matrix.ranks)))
+    rows = max(1, _PIECE // len(matrix.ranks))
     parts = [_quantiles(matrix.values[start : start + rows], fractions) for start in range(0, len(matrix.steps), rows)]
     low, median, high = np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
     return RankSpread(len(matrix.ranks), matrix.steps, low, median, high)
@@ -73,16 +66,15 @@ def _quantiles(values: Floats, fractions: tuple[float, ...]) -> Floats:
     return found
 
 
-def farthest(ranks: Ranks, name: str) -> int | None:
+def farthest(matrix: Matrix, spread: RankSpread) -> int | None:
     """The rank that is farther from the median than every other rank at most steps; None if there is none."""
-    matrix, spread = ranks.matrix(name), rank_spread(ranks, name)
-    if spread is None or len(matrix.ranks) < _FEWEST:
+    if len(matrix.ranks) < _FEWEST or not len(matrix.steps):
         return None
     with np.errstate(invalid="ignore"):
         away = np.abs(matrix.values - spread.median[:, None])
     away = np.where(np.isfinite(away), away, -1.0)
-    differs = np.sort(away, axis=1)[:, -1] > np.sort(away, axis=1)[:, -2]
-    winners = np.argmax(away, axis=1)[differs]
+    second, first = np.partition(away, -2, axis=1)[:, -2:].T
+    winners = np.argmax(away, axis=1)[first > second]
     counts = np.bincount(winners, minlength=len(matrix.ranks))
     best = int(np.argmax(counts))
     return matrix.ranks[best] if 2 * int(counts[best]) > len(matrix.steps) else None

@@ -7,21 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steadyrun.signals.processes import Member, Processes, processes_of
 from steadyrun.signals.rank_spread import rank_series
 from steadyrun.signals.ranks import Ranks
-from steadyrun.store.heartbeats import Heartbeat
+from steadyrun.signals.run_signals import Signals
 
-NO_FILES, FAILED, STALLED, NOT_CLOSED, RUNNING, ENDED = (
-    "no files",
-    "failed",
-    "stalled",
-    "not closed",
-    "running",
-    "ended",
-)
-_GRAVITY = (NO_FILES, FAILED, STALLED, NOT_CLOSED, RUNNING, ENDED)
-_STOPPED = {"process-failed": FAILED, "crash": FAILED, "stalled": STALLED}
-_PHASES = ("time/data", "time/forward", "time/backward", "time/update")
+NO_FILES, FAILED, GONE, STALLED = "no files", "failed", "gone", "stalled"
+NOT_CLOSED, RUNNING, ENDED = "not closed", "running", "ended"
+_GRAVITY = (NO_FILES, FAILED, GONE, STALLED, NOT_CLOSED, RUNNING, ENDED)
 _LAST = 100  # steps
 
 
@@ -42,22 +35,39 @@ class RankState:
     seconds: float | None = None
 
 
-def rank_states(
-    ranks: Ranks, beats: Mapping[int, Heartbeat], *, running: bool, odd: Collection[int] = ()
-) -> list[RankState]:
-    """All ranks: without files, failed, stalled; then `odd` ones; then those that are farthest back."""
-    states = [RankState(rank, NO_FILES) for rank in ranks.missing]
-    states += [_known(ranks, rank, beats.get(rank), running) for rank in ranks.present]
+def rank_states(run: Signals, ranks: Ranks, odd: Collection[int] = ()) -> list[RankState]:
+    """All ranks: without files, failed, gone, stalled; then `odd` ones; then those that are farthest back."""
+    job = processes_of(run)
+    members: Mapping[int, Member] = {} if job is None else {member.rank: member for member in job.members}
+    states = []
+    for rank in range(ranks.world):
+        member = members.get(rank) or Member(rank, None, ranks.of(rank).failure, ranks.of(rank).stall)
+        if rank in members or rank in ranks.present:
+            states.append(_known(run, ranks, member, job))
+        else:
+            states.append(RankState(rank, NO_FILES))
     return sorted(states, key=lambda each: _order(each, odd))
 
 
-def _known(ranks: Ranks, rank: int, beat: Heartbeat | None, running: bool) -> RankState:
-    facts = ranks.of(rank)
-    stopped, since = facts.stopped
-    ended = facts.closed or (beat is not None and beat.ended)
-    age = None if beat is None or ended or not running else beat.age()
-    state = _STOPPED.get(stopped) or (ENDED if ended else RUNNING if running else NOT_CLOSED)
-    return RankState(rank, state, facts.host, ranks.last_step(rank), since, age)
+def _known(run: Signals, ranks: Ranks, member: Member, job: Processes | None) -> RankState:
+    facts, step = ranks.of(member.rank), ranks.last_step(member.rank)
+    state = _state(member, facts.closed, run.running)
+    since = member.step if state in {FAILED, GONE, STALLED} else None
+    age = max(0.0, job.now - job.seen(member)) if job and member.beat and run.running and state != ENDED else None
+    host = facts.host or (member.beat.host if member.beat else "")
+    return RankState(member.rank, state, host, step, since, age)
+
+
+def _state(member: Member, closed: bool, running: bool) -> str:
+    if member.failure is not None:
+        return FAILED
+    if closed or member.ended:
+        return ENDED
+    if member.gone:
+        return GONE
+    if member.stall is not None:
+        return STALLED
+    return RUNNING if running else NOT_CLOSED
 
 
 def _order(each: RankState, odd: Collection[int]) -> tuple[int, bool, int, int]:
@@ -66,16 +76,11 @@ def _order(each: RankState, odd: Collection[int]) -> tuple[int, bool, int, int]:
 
 def detailed(ranks: Ranks, state: RankState) -> RankState:
     """The state with the rank's last step and loss, and the duration of a usual step, from all of its rows."""
-    losses = rank_series(ranks, state.rank, "loss")
-    if losses is None:
-        return state
+    losses, times = rank_series(ranks, state.rank, "loss"), rank_series(ranks, state.rank, "step_time")
+    usual = None if times is None else times.values[-_LAST:][np.isfinite(times.values[-_LAST:])]
     return replace(
-        state, step=int(losses.steps[-1]), loss=float(losses.values[-1]), seconds=_step_seconds(ranks, state.rank)
+        state,
+        step=state.step if losses is None else int(losses.steps[-1]),
+        loss=None if losses is None else float(losses.values[-1]),
+        seconds=float(np.median(usual)) if usual is not None and len(usual) else None,
     )
-
-
-def _step_seconds(ranks: Ranks, rank: int) -> float | None:
-    """The median duration of the last steps; None if the phases of steps were not recorded."""
-    phases = [series.values[-_LAST:] for name in _PHASES if (series := rank_series(ranks, rank, name)) is not None]
-    usual = [float(np.median(finite)) for values in phases if len(finite := values[np.isfinite(values)])]
-    return sum(usual) if usual else None

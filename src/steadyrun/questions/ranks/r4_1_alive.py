@@ -40,7 +40,7 @@ def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding
     same = [member.rank for member in failed if _text(member) == _text(first)]
     message = f"{_named(same)} failed at step {first.step}{_operation(first)}: {_text(first)}.{_followers(job, same)}"
     fix = _NO_MEMORY if first.cause == "out-of-memory" else ""
-    return Finding("failed", message, _measured(job, same), first.step, fix)
+    return Finding("failed", message, _measured(job, same), first.step, fix, ranks=tuple(same))
 
 
 def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | None:
@@ -62,7 +62,7 @@ def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | N
         f"{_named(ranks)} died at step {step} without an exception, {since} before the last sign of the others."
         f"{_followers(job, ranks)}"
     )
-    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step)
+    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step, ranks=tuple(ranks))
 
 
 def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -79,7 +79,7 @@ def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fi
         f"{_named(ranks)} ended after step {(early[0].step or 1) - 1}, but {in_words([m.rank for m in waiting])} "
         f"waited for it in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
     )
-    return Finding("ended-early", message, _measured(job, ranks), max(steps))
+    return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
 
 
 def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -95,7 +95,7 @@ def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Find
         f"{_named(late)} did not arrive in step {step}{_phase(phase)}; {in_words([m.rank for m in waited])} waited "
         f"until the time-out: {_text(waited[0])}.{_collective(job)}{_stacks(job, late)}"
     )
-    return Finding("timed-out", message, _measured(job, late), step)
+    return Finding("timed-out", message, _measured(job, late), step, ranks=tuple(late))
 
 
 def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -111,7 +111,9 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
             f"{_named(ranks)} sent no heartbeat for {shown(seconds)} s, last in step {silent[0].step}: the process is "
             f"dead, frozen, or its host is lost.{_stacks(job, [member.rank for member in stalled])}"
         )
-        return Finding("stalled", message, _measured(job, ranks) | {"seconds": seconds}, silent[0].step)
+        return Finding(
+            "stalled", message, _measured(job, ranks) | {"seconds": seconds}, silent[0].step, ranks=tuple(ranks)
+        )
     seconds = max(job.now - job.seen(m) + (m.beat.seconds_in_step if m.beat else 0.0) for m in stalled)
     if late:
         others = in_words([member.rank for member in alive if member.rank not in late])
@@ -121,7 +123,7 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
     message = f"{words}.{_usual(stalled)}{_collective(job)}{_stacks(job, late or [m.rank for m in stalled])}"
-    return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step)
+    return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step, ranks=tuple(late))
 
 
 def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -130,7 +132,7 @@ def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Findin
     if not job.missing or not stuck:
         return None
     message = f"{_named(job.missing)} left no files, and {in_words([member.rank for member in stuck])} cannot go on."
-    return Finding("missing", message, _measured(job, job.missing), stuck[0].step)
+    return Finding("missing", message, _measured(job, job.missing), stuck[0].step, ranks=job.missing)
 
 
 def _lost_each_other(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -140,7 +142,7 @@ def _lost_each_other(job: Processes, _alive: Sequence[Member], _limit: Limits) -
         return None
     ranks = [member.rank for member in waited]
     message = f"{_named(ranks)} failed at step {waited[0].step}{_operation(waited[0])}: {_text(waited[0])}."
-    return Finding("failed", message + _collective(job), _measured(job, ranks), waited[0].step)
+    return Finding("failed", message + _collective(job), _measured(job, ranks), waited[0].step, ranks=tuple(ranks))
 
 
 def _killed(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -149,7 +151,13 @@ def _killed(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding 
         return None
     step = max(member.step for member in opened if member.step is not None)
     message = f"{_named([member.rank for member in opened])} stopped at about step {step} without an exception."
-    return Finding("killed", message, _measured(job, [member.rank for member in opened]), step)
+    return Finding(
+        "killed",
+        message,
+        _measured(job, [member.rank for member in opened]),
+        step,
+        ranks=tuple(member.rank for member in opened),
+    )
 
 
 def _unrecorded(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
@@ -157,7 +165,7 @@ def _unrecorded(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fin
         return None
     there = [member.rank for member in job.members]
     message = f"Only {in_words(there)} of {job.world} recorded, so the others cannot be compared."
-    return Finding("unrecorded", message, _measured(job, job.missing))
+    return Finding("unrecorded", message, _measured(job, job.missing), ranks=job.missing)
 
 
 # -- words ------------------------------------------------------------------------------------------------
