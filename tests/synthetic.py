@@ -23,6 +23,7 @@ class Synthetic:
     ) -> None:
         self.manifest = {"schema": 1, "config": config or {}, **(manifest or {})}
         self.state = state
+        self.by_rank: Any = None  # of several processes: their files
         self._events = list(events)
         self._series = {name: _series(name, given) for name, given in series.items()}
 

@@ -4,8 +4,10 @@ python -m torch.distributed.run --nproc-per-node 2 recorded_program.py FOLDER CA
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,8 @@ def train(
     clip: Callable[[nn.Module], None] | None = None,
     same_data: bool = False,
 ) -> dict[str, Any]:
-    """Train a few steps; returns the losses, the parameters and the random state at the end."""
+    """Train a few steps; returns the losses, parameters and random state at the end, and the number of collectives."""
+    before = collectives()
     called, watched, rank = called or model, watched or model, dist.get_rank()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(rank)
@@ -61,16 +64,23 @@ def train(
             losses.append(loss.item())
             if run is not None:
                 run.step(loss, batch=(inputs, targets))
+        with torch.no_grad():
+            called.eval()(inputs)  # on all ranks: DDP broadcasts its buffers
         if run is not None:
-            with torch.no_grad():
-                called.eval()(inputs)
             run.val(0.5)
     values = [getattr(each, "to_local", each.detach)().detach().flatten().tolist() for each in model.parameters()]
-    return {"losses": losses, "parameters": values, "random": torch.get_rng_state().tolist()}
+    state = {"losses": losses, "parameters": values, "random": torch.get_rng_state().tolist()}
+    return state | {"collectives": collectives() - before}
 
 
-def ddp(folder: Path) -> None:
-    train(folder, DistributedDataParallel(plain_model()))
+def collectives() -> int:
+    """How many collectives this process has started, in all groups."""
+    groups = dist.distributed_c10d._world.pg_map
+    return sum(group._get_sequence_number_for_group() for group in groups)
+
+
+def ddp(folder: Path, recorded: bool = True) -> dict[str, Any]:
+    return train(folder, DistributedDataParallel(plain_model()), recorded=recorded)
 
 
 def inside_ddp(folder: Path) -> None:
@@ -99,9 +109,9 @@ def sharded(mesh: DeviceMesh) -> nn.Module:
     return model
 
 
-def fsdp(folder: Path) -> None:
+def fsdp(folder: Path, recorded: bool = True) -> dict[str, Any]:
     torch.manual_seed(0)
-    train(folder, sharded(init_device_mesh("cpu", (2,))), clip=torch_clip)
+    return train(folder, sharded(init_device_mesh("cpu", (2,))), clip=torch_clip, recorded=recorded)
 
 
 def fsdp_local_clip(folder: Path) -> None:
@@ -110,12 +120,20 @@ def fsdp_local_clip(folder: Path) -> None:
     train(folder, sharded(init_device_mesh("cpu", (2,))), clip=local_clip)
 
 
-def tensor_parallel(folder: Path) -> None:
+def tensor_parallel(folder: Path, recorded: bool = True) -> dict[str, Any]:
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     parallelize_module(model, init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), plan)
-    train(folder, model, same_data=True)
+    return train(folder, model, same_data=True, recorded=recorded)
+
+
+def apart(folder: Path) -> None:
+    """Train each structure three times: recorded by nobody, by all, and by the first rank alone."""
+    for structure in (ddp, fsdp, tensor_parallel):
+        for name, recorded in (("none", False), ("all", True), ("first", dist.get_rank() == 0)):
+            state = structure(folder / f"{structure.__name__}-{name}", recorded=recorded)
+            (folder / f"{structure.__name__}-{name}-{dist.get_rank()}.json").write_text(json.dumps(state))
 
 
 def torch_clip(model: nn.Module) -> None:
@@ -137,13 +155,15 @@ CASES = {
     "fsdp": fsdp,
     "fsdp-local-clip": fsdp_local_clip,
     "tensor-parallel": tensor_parallel,
+    "apart": apart,
 }
 
 
 def main() -> None:
     folder, names = Path(sys.argv[1]), sys.argv[2:]
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     for name in names:
+        (folder / name).mkdir(parents=True, exist_ok=True)
         CASES[name](folder / name)
         dist.barrier()
     store = dist.distributed_c10d._get_default_store()

@@ -14,6 +14,8 @@ Floats = npt.NDArray[np.float64]
 
 NONE, NOTE, SUSPECT, FAULT = "none", "note", "suspect", "fault"
 """The state of a panel: nothing found, something unusual, something wrong."""
+STEP_TIME = "step-time"
+"""The key of the chart of step times, of a job of several processes."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +262,14 @@ class Board:
     @property
     def chart_groups(self) -> list[tuple[str, list[Panel]]]:
         """The charts by the prefix of their names."""
-        groups = dict.fromkeys(chart.subject for chart in self.charts)
-        return [(group, [chart for chart in self.charts if chart.subject == group]) for group in groups]
+        logged = [chart for chart in self.charts if chart.key != STEP_TIME]
+        groups = dict.fromkeys(chart.subject for chart in logged)
+        return [(group, [chart for chart in logged if chart.subject == group]) for group in groups]
+
+    @property
+    def rank_charts(self) -> list[Panel]:
+        """The charts that belong to the table of ranks."""
+        return [chart for chart in self.charts if chart.key == STEP_TIME]
 
     @property
     def incidents_to_show(self) -> list[Happened]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.panels import thinning
 from steadyrun.panels.lines import Drawn, drawn
-from steadyrun.panels.panel import AxisScale, Band, Line, Panel
+from steadyrun.panels.panel import STEP_TIME, AxisScale, Band, Line, Panel
 from steadyrun.panels.panel_findings import odd_ranks
 from steadyrun.records import Series
 from steadyrun.report.report import Report
@@ -17,7 +17,7 @@ from steadyrun.signals.ranks import Matrix, Ranks
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_times import own_work
 
-STEP_TIME = 200  # the number of the plot of step times: after the panels and trial plots, before the charts
+_STEP_TIME_NUMBER = 200  # after the panels and trial plots, before the charts
 _WIDEST = 500  # stretches of a band: a panel has about as many pixels
 _EACH = 4  # ranks with lines of their own
 
@@ -53,8 +53,8 @@ def step_time_chart(run: Signals, report: Report) -> tuple[Panel, ...]:
     lines = _lines(spread, columns, "own work")
     whole = drawn(run.raw("step_time"), "whole step", role="beside").line if run.has("step_time") else None
     drawn_lines = (*((whole,) if whole else ()), lines.median.line, *lines.single)
-    title = "Time of a step: own work of the ranks"
-    return (Panel(STEP_TIME, "step-time", title, "ranks", AxisScale("s"), drawn_lines, bands=lines.bands),)
+    title = "Step time: own work of each rank"
+    return (Panel(_STEP_TIME_NUMBER, STEP_TIME, title, "ranks", AxisScale("s"), drawn_lines, bands=lines.bands),)
 
 
 def _lines(spread: RankSpread, odd: dict[int, Series], label: str) -> RankLines:

@@ -17,13 +17,14 @@ from steadyrun.probes.norms import global_norm
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow, Values
 from steadyrun.probes.tensor_digests import local
+from steadyrun.program.torch_compat import is_spread
 
 
 class LocalGradientProbe(GradientProbe):
     """Follows the gradients of this rank's shards through backward, clip and step; nothing is communicated."""
 
     def starts(self, root: Tensor | None) -> None:
-        super().starts(None if root is None or _is_spread(root) else root)
+        super().starts(None if root is None or is_spread(root) else root)
 
     def _gradients(self) -> list[Tensor]:
         return [local(gradient) for gradient in super()._gradients()]
@@ -31,7 +32,7 @@ class LocalGradientProbe(GradientProbe):
     def _take_clip(self, call: ClipCall) -> None:
         facts = self._facts
         facts.clip = call
-        norm = None if _is_spread(call.total_norm) else call.total_norm
+        norm = None if is_spread(call.total_norm) else call.total_norm
         facts.clip_norm = self._scaler.unscaled(norm) if self._scaler.gradients_are_scaled() else norm
 
     def _note_own_gradients(self, optimizer: OptimizerLike) -> None:
@@ -53,10 +54,6 @@ class LocalGradientProbe(GradientProbe):
         row.put("local_grad_norm_applied", facts.at_step)
         row.put("clip_norm", facts.clip_norm)
         row.work.append(_finish_clip(declared_clip if facts.clip is None else facts.clip.max_norm))
-
-
-def _is_spread(tensor: Tensor) -> bool:
-    return hasattr(tensor, "full_tensor")
 
 
 def _finish_clip(threshold: float | None) -> Callable[[Values], None]:

@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from steadyrun.probes.norms import norms
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
+from steadyrun.program.torch_compat import is_spread
 
 ParamGroup = dict[str, Any]
 _Args = tuple[Any, ...]
@@ -316,7 +317,7 @@ def _chosen(group: ParamGroup) -> Tensor | None:
     if not {"lr", "betas", "eps"} <= set(group) or group.get("amsgrad") or group.get("maximize"):
         return None
     for parameter in group["params"]:
-        whole = not hasattr(parameter, "full_tensor")
+        whole = not is_spread(parameter)
         if whole and parameter.dtype == torch.float32 and _SMALLEST <= parameter.numel() <= _LARGEST:
             return parameter if parameter.requires_grad else None
     return None

@@ -29,7 +29,7 @@ from steadyrun.probes.spectral_norms import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of
-from steadyrun.program.torch_compat import something_was_compiled
+from steadyrun.program.torch_compat import is_spread, something_was_compiled
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before the probe is disabled
@@ -61,7 +61,7 @@ class Watcher:
         self.units = find_units(model, self.blocks)
         self.matrices = large_matrices(list(named))
         self._cadence = cadence
-        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters) and not collectives
+        self._sharded = any(map(is_spread, parameters)) and not collectives
         self._problems = problems
         self._learned = learned
         self._declared_clip = declared_clip

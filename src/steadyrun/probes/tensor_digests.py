@@ -32,7 +32,7 @@ def local(tensor: Tensor) -> Tensor:
 def digest(tensors: Sequence[Tensor | None]) -> Tensor:
     """The digest of all tensors together, on their device; None for a tensor that is missing."""
     known = [None if tensor is None else _plain(local(tensor)) for tensor in tensors]
-    parts = [part for each in known for part in each or [] if part.numel()]
+    parts = [part for each in known for part in each or []]
     sums = [_weighted_sum([part for part in parts if part.device == device]) for device in _devices(parts)]
     size = _wrapped(sum(_size(each) * weight for each, weight in zip(known, _weights(len(known)), strict=True)))
     total = sums[0] if sums else torch.zeros((), dtype=torch.int64)
@@ -53,6 +53,8 @@ def _plain(tensor: Tensor) -> list[Tensor]:
     if tensor.is_sparse:
         tensor = tensor.coalesce()
         return [*_plain(tensor.indices()), *_plain(tensor.values())]
+    if not tensor.numel():
+        return []
     content = tensor.reshape(-1).contiguous().view(torch.uint8)
     missing = -content.numel() % _WORD
     return [torch.nn.functional.pad(content, (0, missing))] if missing else [content]

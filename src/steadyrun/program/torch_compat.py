@@ -214,9 +214,15 @@ _STAGES = "_per_optimizer_states"  # 2.11, 2.13: of a GradScaler, what it has do
 GENERATOR_HEAD, GENERATOR_WORDS = 24, 624 * 8
 
 
+def is_spread(tensor: Any) -> bool:
+    """Whether a tensor is spread over processes (a DTensor): arithmetic with it may wait for the other ranks."""
+    return hasattr(tensor, "full_tensor")
+
+
 def saved(node: Any, name: str, default: Any = None) -> Any:
-    """What a node of the graph has kept for its backward, such as `saved(node, "target")`."""
-    return getattr(node, SAVED + name, default)
+    """What a node of the graph has kept for its backward, such as `saved(node, "target")`; no spread tensor."""
+    kept = getattr(node, SAVED + name, default)
+    return default if is_spread(kept) else kept
 
 
 def after_backward(callback: Callable[[], None]) -> None:

@@ -71,6 +71,7 @@ class RankFacts:
     loader: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[int, Any] = field(default_factory=dict)  # by step of a validation: the digest of all buffers
     seams: Mapping[int, int] = field(default_factory=dict)
+    validations: int = 0
     stopped: tuple[str, int | None] = ("", None)  # how it failed or stalled, and at which step
     closed: bool = False
     failure: Event | None = None  # the exception that ended it
@@ -191,9 +192,8 @@ class Ranks:
         Parameters outside of DDP are replicas if they begin equal.
         """
         if name == OUTSIDE:
-            return [
-                group for each in self.classes if each != OUTSIDE for group in self.groups(each) if self._begin(group)
-            ]
+            inside = [group for each in self.classes if each != OUTSIDE for group in self.groups(each)]
+            return [group for group in inside if self._begins_equal(group)]
         found = self._members(name, "replicas")
         return found or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
 
@@ -346,6 +346,7 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
         fields.get("loader", {}),
         buffers,
         record.seams,
+        sum(event.kind == "validation" for event in record.events),
         stopped,
         record.closed,
         failure,

@@ -21,7 +21,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
         if len(steps) < min(limit["samples"], judged):
             continue
-        return _finding(ranks, difference, steps, judged, limit)
+        others = [each for each in found if each is not difference and each.group == difference.group]
+        inside = [each for each in others if not unaveraged(ranks, each, limit["norms"])[0]]
+        return _finding(ranks, difference, steps, judged, limit, bool(inside))
     count = max(difference.compared for difference in found)
     return Finding("pass", f"The gradients of all replicas agree at {count} sampled steps.", {"samples": float(count)})
 
@@ -49,7 +51,10 @@ def unaveraged(ranks: Ranks, difference: Difference, norms: float) -> tuple[list
     return [step for step in judged if step in differing and apart.get(step, 1.0) > norms], len(judged)
 
 
-def _finding(ranks: Ranks, difference: Difference, steps: list[int], judged: int, limit: Limits) -> Finding:
+def _finding(
+    ranks: Ranks, difference: Difference, steps: list[int], judged: int, limit: Limits, inside: bool
+) -> Finding:
+    """`inside`: whether the gradients of other parameters agree."""
     first = steps[0]
     measured = {"differing": float(len(steps)), "samples": float(judged), "fraction": len(steps) / judged}
     how_many = f"At {len(steps)} of {judged} sampled steps, from step {first} on, the gradients of replicas differ: "
@@ -57,8 +62,9 @@ def _finding(ranks: Ranks, difference: Difference, steps: list[int], judged: int
     if measured["fraction"] < limit["always"]:
         return Finding("sometimes", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
     unequal, equal = unequal_blocks(ranks, difference, GRADIENT, first)
-    if unequal and equal:
-        blocks = f"Only {listed(unequal)} {'differs' if len(unequal) == 1 else 'differ'}; {len(equal)} blocks agree"
+    if unequal and (equal or inside):
+        agree = f"{len(equal)} blocks agree" if equal else "the others agree"
+        blocks = f"Only {listed(unequal)} {'differs' if len(unequal) == 1 else 'differ'}; {agree}"
         return Finding(
             "partly",
             f"{how_many}{who_differs}. {blocks}.",

@@ -73,10 +73,15 @@ def _clips(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding |
     alike = _same_norm(ranks, group, clipped, limit.of(r1_1_averaged.QUESTION)["norms"])
     wrong = np.flatnonzero(clipped.differs & alike)
     if len(wrong) >= limit["steps"]:
-        step, odd = int(clipped.steps[wrong[0]]), clipped.odd(int(wrong[0]))
-        words = f"At {counted(len(wrong), 'step')}, first at step {step}, some ranks clipped the same gradient and "
+        step, row = int(clipped.steps[wrong[0]]), clipped.values[wrong[0]]
+        did, did_not = ([clipped.ranks[index] for index in np.flatnonzero(row == flag)] for flag in (1, 0))
+        words = f"At {counted(len(wrong), 'step')}, first at step {step}, {in_words(did)} clipped the gradient and "
         return Finding(
-            "clip", f"{words}others did not: {in_words(odd)}.", {"differing": float(len(wrong))}, step, ranks=odd
+            "clip",
+            f"{words}{in_words(did_not)} did not.",
+            {"differing": float(len(wrong))},
+            step,
+            ranks=tuple(min(did, did_not, key=len)),
         )
     return _only_some_clip(ranks, group, limit) or _after_the_norm(run, ranks, group, limit)
 

@@ -37,9 +37,9 @@ def _by_step(ranks: Ranks, group: Group) -> dict[int, dict[int, str]]:
 
 
 def _not_recorded(ranks: Ranks) -> Exception:
-    if any(ranks.of(rank).buffers for rank in ranks.present):
-        return NotApplicable("one rank validates, or the model has no buffers")
-    return MissingSignal("buffers", "no validation was recorded on two ranks", "call run.val(loss) on every rank")
+    if any(ranks.of(rank).validations for rank in ranks.present):
+        return NotApplicable("the model has no buffers, or one rank alone validates")
+    return MissingSignal("val_loss", "no validation was recorded")
 
 
 def _finding(ranks: Ranks, group: Group, found: dict[int, dict[int, str]], wrong: list[int]) -> Finding:
@@ -61,7 +61,7 @@ QUESTION = Question(
     asks="Do all ranks validate with the same running statistics?",
     why="Batch normalisation keeps statistics of the data that its rank saw. If nothing copies them between ranks, "
     "each rank validates another model, and the checkpoint holds the statistics of one part of the data.",
-    needs=("buffers",),
+    needs=("val_loss",),
     panel=1,
     thresholds=(),
     outcomes=(

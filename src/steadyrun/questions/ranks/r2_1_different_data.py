@@ -48,6 +48,8 @@ def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:
     words = words[0].upper() + words[1:]
     measured = {"same": fraction, "steps": float(steps), "ranks": float(len(same))}
     first = int(hashes.steps[hashes.compared][0])
+    if splits(ranks, same):
+        return Finding("perhaps-same", f"{words}, although their samplers split the data.", measured, first)
     losses = shared(ranks.matrix("loss").of(same))
     if losses and min(losses.values()) >= limit["same"]:
         return Finding("same", f"{words}, and their losses are equal.", measured, first, ranks=same)
@@ -63,9 +65,7 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
     excess = (found.repeated - len(group)) / found.seen  # a sampler repeats a few examples for equal parts
     if excess < limit["overlap"] or excess < limit["duplicates"] * found.duplicates:
         return None
-    words = (
-        f"In the first epoch, {found.repeated} of {found.seen} examples came to a rank although another rank has them"
-    )
+    words = f"In the first epoch, {found.repeated} of {found.seen} examples also came to another rank"
     measured = {"repeated": found.repeated / found.seen, "different": float(found.different), "seen": float(found.seen)}
     if why := sampler_fault(ranks, group):
         return Finding("overlap", f"{words}: {why}{in_words(group)}.", measured, 0, ranks=tuple(group))
