@@ -56,11 +56,9 @@ def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Boa
 
 def build(signals: Signals, report: Report, trial: TrialRecord | None = None) -> Board:
     """The dashboard from signals and report; live views call this repeatedly."""
-    ranks = rank_section(signals, report)
-    standing = phrases.standing(report)
     return Board(
         phrases.one_line(report.run),
-        f"{standing}, {ranks.words}" if ranks else standing,
+        phrases.standing(report),
         report.verdict,
         phrases.verdict(report),
         tuple(_findings(report)),
@@ -76,7 +74,7 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         (*step_time_chart(signals, report), *charts.charts(signals)),
         charts.left_out(signals),
         charts.x_axes(signals),
-        ranks,
+        rank_section(signals, report),
     )
 
 

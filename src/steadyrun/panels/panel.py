@@ -229,10 +229,11 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankSection:
-    """The ranks of a job of several processes, odd ones first; `rest` is in words what has no row."""
+    """The ranks of a job of several processes, odd ones first; `others` have no row, and `rest` describes them."""
 
     words: str
     rows: tuple[RankRow, ...]
+    others: int = 0
     rest: str = ""
 
 

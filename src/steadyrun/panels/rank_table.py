@@ -31,7 +31,7 @@ def rank_section(run: Signals, report: Report) -> RankSection | None:
     others = [state for state in states if state.state != NO_FILES] if together else states
     room = MOST - len(rows)
     rows += [_row(run.ranks, state, kind if state.rank in odd else "") for state in others[:room]]
-    return RankSection(counted(run.ranks.world, "rank"), tuple(rows), _rest(others[room:]))
+    return RankSection(counted(run.ranks.world, "rank"), tuple(rows), len(others[room:]), _rest(others[room:]))
 
 
 def _row(ranks: Ranks, state: RankState, kind: str) -> RankRow:
@@ -50,11 +50,8 @@ def _row(ranks: Ranks, state: RankState, kind: str) -> RankRow:
 
 
 def _rest(states: Sequence[RankState]) -> str:
-    """What is not shown, such as "1,008 more: 1,008 running"."""
-    if not states:
-        return ""
+    """In words, such as "1,007 running, 1 ended; oldest heartbeat 6 s ago"."""
     counts = Counter(state.state for state in states)
     words = ", ".join(f"{count:,} {state}" for state, count in counts.items())
     ages = [state.age for state in states if state.age is not None]
-    oldest = f"; oldest heartbeat {max(ages):.0f} s ago" if ages else ""
-    return f"{len(states):,} more: {words}{oldest}"
+    return f"{words}; oldest heartbeat {max(ages):.0f} s ago" if ages else words

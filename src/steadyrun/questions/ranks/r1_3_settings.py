@@ -81,7 +81,7 @@ def _clips(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding |
             f"{words}{in_words(did_not)} did not.",
             {"differing": float(len(wrong))},
             step,
-            ranks=tuple(min(did, did_not, key=len)),
+            ranks=tuple(did if len(did) <= len(did_not) else did_not),
         )
     return _only_some_clip(ranks, group, limit) or _after_the_norm(run, ranks, group, limit)
 
