@@ -42,6 +42,12 @@ class GivenRanks:
         del tables, seams, most_rows, several
         return {name: column(given) for name, given in self._columns[rank].items() if wanted(name)}
 
+    def heartbeats(self) -> dict[int, Any]:
+        return {}
+
+    def traces(self) -> dict[int, Any]:
+        return {}
+
 
 def column(given: Any) -> Column:
     steps, values = given if isinstance(given, tuple) else (np.arange(len(given)), given)
@@ -168,7 +174,7 @@ SAME = {"batch_hash": healthy(0)["batch_hash"]}
 SAME_LOSS = SAME | {"loss": FALLING[:200]}
 CYCLE = {"batch_hash": np.arange(200) % 50 + 1.0}
 ENDED = {"loss": FALLING[:120]}
-STUCK = Event("stalled", 121, 0.0, 0, {"seconds": 60.0})
+STUCK = Event("stalled", 121, 0.0, 0, {"seconds": 60.0, "phase": "backward"})
 BROKEN = np.where(STEPS < 60, FALLING[:200], NAN)
 LATER = np.where(STEPS < 61, FALLING[:200], NAN)
 OVERLAPPING = {"example_hash/train": (np.repeat(STEPS, 8), np.arange(1600) + 200)}

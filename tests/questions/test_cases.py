@@ -14,6 +14,7 @@ from dynamics_cases import CHECKPOINT, NORMS, RISEN, THROWN, jump, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_cases import CASES as LOGS
+from process_cases import CASES as PROCESSES
 from rank_cases import CASES as RANKS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
@@ -24,7 +25,7 @@ from steadyrun.records import Series
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + RANKS + LOGS + VITAL_SIGNS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + RANKS + LOGS + VITAL_SIGNS + PROCESSES
 
 
 def label(case: tuple[str, str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,7 +238,7 @@ def flip(model: nn.Module, step: int) -> None:
 
 def nan(batch: Any, step: int) -> Any:
     inputs, targets = batch
-    return (inputs * float("nan") if step == 60 and last() else inputs), targets
+    return (inputs * float("nan") if step == 30 and last() else inputs), targets
 
 
 def local_clip(model: nn.Module, _step: int) -> None:
@@ -281,10 +281,6 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "no-sampler": lambda: Program(sampler=lambda data: None),
 }
 CASES = HEALTHY | FAULTS
-
-
-def names() -> Iterator[str]:
-    yield from CASES
 
 
 def main() -> None:

@@ -211,14 +211,20 @@ def check(
     return replace(check_with(run, changes, go_on=everything), whole=everything)
 
 
-def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
-    """Walk with these thresholds and no others."""
-    return examined(run, changes, go_on=go_on)[1]
+def check_with(
+    run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False, flight_recorder: Path | None = None
+) -> Report:
+    """Walk with these thresholds and no others; `flight_recorder` is a folder with traces of collectives."""
+    return examined(run, changes, go_on=go_on, flight_recorder=flight_recorder)[1]
 
 
-def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> tuple[Signals, Report]:
+def examined(
+    run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False, flight_recorder: Path | None = None
+) -> tuple[Signals, Report]:
     """The signals that were read on the walk, and the report: for those who show both."""
-    view = open_run(run).as_of_now()
+    opened = open_run(run)
+    opened.flight_recorder = flight_recorder
+    view = opened.as_of_now()
     signals = signals_of(view)
     report = reported(str(run), view, signals, changes, go_on=go_on)
     lost = [str(event.fields.get("why", event.kind)) for event in view.events("rows-lost")]

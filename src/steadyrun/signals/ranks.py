@@ -37,6 +37,7 @@ _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files 
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
 _COLUMNS = 24  # per rank, about
 _FEWEST = 64  # steps kept of a column, whatever the number of ranks
+_NAMED = 4  # ranks in one message
 _EXACT = 2.0**53  # larger whole numbers are rounded
 
 
@@ -88,7 +89,10 @@ class Matrix:
 
     def of(self, ranks: Sequence[int]) -> Matrix:
         """Only these ranks."""
-        kept = [index for index, rank in enumerate(self.ranks) if rank in set(ranks)]
+        chosen = set(ranks)
+        if chosen.issuperset(self.ranks):
+            return self
+        kept = [index for index, rank in enumerate(self.ranks) if rank in chosen]
         return Matrix(self.steps, tuple(self.ranks[index] for index in kept), self.values[:, kept])
 
     def before(self, step: int | None) -> Matrix:
@@ -203,12 +207,13 @@ class Ranks:
         return bool(np.any(start.compared)) and not np.any(start.differs)
 
     def _members(self, name: str, role: str) -> list[Group]:
-        found: dict[Group, None] = {}
-        for rank in self.present:
-            members = rank_list(_classes(self.of(rank)).get(name, {}).get(role))
-            if len(kept := tuple(sorted(set(members) & set(self.present)))) > 1:
-                found[kept] = None
-        return list(found)
+        if (name, role) not in self.memo:
+            given = [_classes(self.of(rank)).get(name, {}).get(role) for rank in self.present]
+            different = {str(each): each for each in given}.values()  # of 1,024 ranks most name the same members
+            groups = [tuple(sorted(set(rank_list(each)).intersection(self.present))) for each in different]
+            self.memo[name, role] = list(dict.fromkeys(group for group in groups if len(group) > 1))
+        found: list[Group] = self.memo[name, role]
+        return found
 
     def shards(self, name: str) -> list[Group]:
         """The groups of ranks that hold different parts of a class of parameters."""
@@ -418,10 +423,12 @@ def _examples(source: RankSource, ranks: Sequence[int]) -> Iterator[tuple[int, C
 
 
 def in_words(ranks: Sequence[int]) -> str:
-    """Ranks by name: "rank 3", "ranks 0 and 1", "ranks 0, 1, 2 and 61 more"."""
+    """Ranks by name: "rank 3", "ranks 0 and 1", "ranks 0 to 63", "ranks 0, 5, 9 and 61 more"."""
     names = [str(rank) for rank in ranks]
     if len(names) == 1:
         return f"rank {names[0]}"
-    if len(names) == 2:
-        return f"ranks {names[0]} and {names[1]}"
+    if len(names) <= _NAMED:
+        return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {names[0]} to {names[-1]}"
     return f"ranks {listed(names)}"

@@ -186,7 +186,7 @@ def _parquet_rows(file: DataFile, names: Sequence[str], most_rows: int, dropped:
             try:
                 for name in (STEP, *names) if file.sums else ():
                     compaction.check_column(file.path, file.sums, opened.metadata, group, file.indices[name])
-                table = opened.read_row_group(group, columns=[STEP, *names])
+                table = opened.read_row_group(group, columns=[STEP, *names], use_threads=False)
                 values = {name: whole_array(table[name]) for name in names}
                 step = whole_array(table[STEP], pa.int64())
                 if step.null_count:

@@ -77,7 +77,7 @@ def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fi
     ranks = [member.rank for member in early]
     message = (
         f"{_named(ranks)} ended after step {(early[0].step or 1) - 1}, but {in_words([m.rank for m in waiting])} "
-        f"waited for it in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
+        f"waited in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
     )
     return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
 
@@ -116,9 +116,10 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
         )
     seconds = max(job.now - job.seen(m) + (m.beat.seconds_in_step if m.beat else 0.0) for m in stalled)
     if late:
-        others = in_words([member.rank for member in alive if member.rank not in late])
+        others = [member.rank for member in alive if member.rank not in late]
         words = (
-            f"{_named(late)} has been in step {_step(job, late)}{_phase(phase)} for {shown(seconds)} s; {others} wait"
+            f"{_named(late)} {_either(late, 'has', 'have')} been in step {_step(job, late)}{_phase(phase)} for "
+            f"{shown(seconds)} s; {in_words(others)} {_either(others, 'waits', 'wait')}"
         )
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
@@ -189,6 +190,10 @@ def _progress(member: Member) -> tuple[int, int, str | None]:
 
 def _named(ranks: Sequence[int]) -> str:
     return in_words(ranks).capitalize()
+
+
+def _either(ranks: Sequence[int], one: str, several: str) -> str:
+    return one if len(ranks) == 1 else several
 
 
 def _step(job: Processes, ranks: Sequence[int]) -> int | None:

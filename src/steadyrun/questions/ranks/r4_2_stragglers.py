@@ -46,9 +46,10 @@ def _slow(times: StepTimes, limit: Limits) -> Finding:
         )
         return Finding("pass", words, measured)
     ranks = [times.ranks[index] for index in slow]
+    who, hold = in_words(ranks).capitalize(), "holds" if len(ranks) == 1 else "hold"
     message = (
-        f"{in_words(ranks).capitalize()} holds up the job: each step takes {shown(measured['step_time'])} s, "
-        f"{percent(measured['effect'])} of it waiting for rank {times.ranks[worst]}. {_split(times, worst)}"
+        f"{who} {hold} up the job: each step takes {shown(measured['step_time'])} s, {percent(measured['effect'])} "
+        f"of it waiting for rank {times.ranks[worst]}. {_split(times, worst)}"
     )
     return Finding(
         "slow", message, measured | _parts(times, worst), int(times.steps[0]), _fix(times, worst), ranks=tuple(ranks)
