@@ -85,7 +85,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Processes:
-    """All processes of a job at the time `now` of the reader; after `silent` seconds without a heartbeat one is gone."""
+    """All processes of a job at the reader's time `now`; after `silent` seconds without a heartbeat one is gone."""
 
     members: tuple[Member, ...]
     world: int
