@@ -238,7 +238,7 @@ def flip(model: nn.Module, step: int) -> None:
 
 def nan(batch: Any, step: int) -> Any:
     inputs, targets = batch
-    return (inputs * float("nan") if step == 60 and last() else inputs), targets
+    return (inputs * float("nan") if step == 30 and last() else inputs), targets
 
 
 def local_clip(model: nn.Module, _step: int) -> None:

@@ -15,7 +15,7 @@ from steadyrun.questions.form import FAULT, SUSPECT
 from steadyrun.report.report import Report
 
 PROGRAM = Path(__file__).with_name("program.py")
-HEALTHY = [
+HEALTHY = (
     "ddp",
     "batch-norm",
     "dropout",
@@ -28,7 +28,7 @@ HEALTHY = [
     "tensor-parallel",
     "by-hand",
     "apart",
-]
+)
 FOUND = {
     "past-ddp": "R1.1 not-averaged",
     "no-sync": "R1.1 not-averaged",
@@ -107,7 +107,7 @@ def test_each_mistake_of_two_ranks_is_the_headline(two: Path, name: str) -> None
 
 def test_the_rank_with_the_first_nan_is_named(two: Path) -> None:
     message = steadyrun.check(two / "nan").headline.answer.message  # type: ignore[union-attr]
-    assert message == "The loss of rank 1 is not finite from step 60 on; the others follow at step 61."
+    assert message == "The loss of rank 1 is not finite from step 30 on; the others follow at step 31."
 
 
 def test_a_flipped_bit_is_dated_and_its_size_is_given(two: Path) -> None:

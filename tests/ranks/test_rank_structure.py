@@ -156,6 +156,7 @@ def second_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 def train(
     path: Path, model: nn.Module, between: Callable[[], object] = lambda: None, *, every: int = 2, steps: int = 3
 ) -> steadyrun.RunView:
+    val_loader = torch.utils.data.DataLoader(range(40))
     sampler = torch.utils.data.DistributedSampler(range(40), 4, 1, seed=7)
     loader = torch.utils.data.DataLoader(range(40), batch_size=5, sampler=sampler, drop_last=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -168,7 +169,7 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
             run.step(loss)
-    assert len(loader) == 2
+    assert (len(loader), len(val_loader)) == (2, 40)
     return steadyrun.open_run(path)
 
 
@@ -177,7 +178,10 @@ def test_a_plain_model_of_a_job_without_torch_distributed(tmp_path: Path) -> Non
     view = train(tmp_path, two_layers())
     assert view.ranks == [1]
     assert view.events("probe-failed", 1) == []
-    process, structure, loader = (view.events(kind, 1)[0].fields for kind in ("process", "structure", "loader"))
+    [process], [structure], [loader, validation] = (
+        [event.fields for event in view.events(kind, 1)] for kind in ("process", "structure", "loader")
+    )
+    assert (validation["batches"], validation["num_replicas"]) == (40, None)
     assert (process["rank"], process["world"], process["local_rank"]) == (1, 4, 1)
     assert (structure["parallelism"], structure["classes"]) == ("unknown", {})
     assert loader == {
@@ -200,6 +204,7 @@ def test_a_model_that_is_wrapped_after_watch(tmp_path: Path) -> None:
         model = two_layers()
         kept = []
         view = train(tmp_path, model, lambda: kept.append(DistributedDataParallel(model)))
+    assert len(view.events("process")) == 1
     assert [event.fields["parallelism"] for event in view.events("structure")] == ["unknown", "ddp"]
     assert "start_digest/replicated" in view.names()
     assert "gradient_digest/unknown" not in view.names()

@@ -29,14 +29,18 @@ def loader_number(ranks: Ranks, rank: int, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def epoch_steps(run: Signals, ranks: Ranks, rank: int) -> int | None:
-    """How many steps an epoch of a rank has; None if its loader is not known."""
+def epoch_steps(run: Signals, ranks: Ranks, rank: int) -> tuple[int, ...]:
+    """How many steps an epoch of a rank has; empty if its loader is not known.
+
+    With several backward passes per step, each may have a batch of its own or a part of one: then there are two
+    answers, the shorter first.
+    """
     batches = loader_number(ranks, rank, "batches")
     if not batches or batches < 1:
-        return None
+        return ()
     backwards = run.maybe("backwards")
     per_step = 1 if backwards is None else max(1, int(np.median(backwards.values)))
-    return max(1, batches // per_step)
+    return tuple(sorted({max(1, batches // per_step), batches}))
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,9 @@ class Coverage:
 def coverage(run: Signals, ranks: Ranks, group: Group) -> Coverage | None:
     """Compare the examples of the first epoch; None if the epoch or the examples are not known."""
     epochs = [epoch_steps(run, ranks, rank) for rank in group]
-    if any(epoch is None for epoch in epochs):
+    if not all(epochs):
         return None
-    length = min(epoch for epoch in epochs if epoch is not None)
+    length = min(epoch[0] for epoch in epochs)
     within = {rank: _first_epoch(column, length) for rank, column in ranks.examples(group).items()}
     if len(within) < 2 or not all(len(hashes) for hashes in within.values()):
         return None

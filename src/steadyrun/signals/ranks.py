@@ -37,6 +37,7 @@ _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files 
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
 _COLUMNS = 24  # per rank, about
 _FEWEST = 64  # steps kept of a column, whatever the number of ranks
+_NAMED = 4  # ranks in one message
 _EXACT = 2.0**53  # larger whole numbers are rounded
 
 
@@ -422,10 +423,12 @@ def _examples(source: RankSource, ranks: Sequence[int]) -> Iterator[tuple[int, C
 
 
 def in_words(ranks: Sequence[int]) -> str:
-    """Ranks by name: "rank 3", "ranks 0 and 1", "ranks 0, 1, 2 and 61 more"."""
+    """Ranks by name: "rank 3", "ranks 0 and 1", "ranks 0 to 63", "ranks 0, 5, 9 and 61 more"."""
     names = [str(rank) for rank in ranks]
     if len(names) == 1:
         return f"rank {names[0]}"
-    if len(names) == 2:
-        return f"ranks {names[0]} and {names[1]}"
+    if len(names) <= _NAMED:
+        return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {names[0]} to {names[-1]}"
     return f"ranks {listed(names)}"

@@ -141,5 +141,5 @@ def who(found: Difference, step: int) -> str:
     odd = found.odd(step)
     rest = len(found.digests.ranks) - len(odd)
     if not rest or len(odd) == len(found.digests.ranks):
-        return f"{in_words(odd)} differ"
+        return f"all {len(odd)} ranks differ" if len(odd) > 2 else f"{in_words(odd)} differ"
     return f"{in_words(odd)} {'differs' if len(odd) == 1 else 'differ'} from the other {rest}"

@@ -111,7 +111,6 @@ QUESTION = Question(
             meaning="from this on the average is missing altogether, below it at some steps",
             seed="",
             decision="without an average, gradients of different data never agree",
-            of="fraction",
         ),
     ),
     outcomes=(
@@ -120,8 +119,8 @@ QUESTION = Question(
             name="not-averaged",
             answer=FAULT,
             meaning="the gradients are not averaged over the ranks",
-            fix="Call the DDP model, not model.module, in the forward pass. With no_sync(), leave it for the last "
-            "micro-batch of each step.",
+            fix="Call the DDP model, not model.module, in the forward pass. With no_sync(), run the last "
+            "micro-batch of each step outside of it.",
             explains=_FOLLOW,
             proved=True,
         ),

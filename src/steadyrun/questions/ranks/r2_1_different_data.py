@@ -103,7 +103,6 @@ QUESTION = Question(
             meaning="how many batches must be equal to those of another rank",
             seed="",
             decision="the last batch of an epoch may be padded differently",
-            of="same",
         ),
         Threshold(
             name="overlap",

@@ -45,10 +45,11 @@ def _repeats(run: Signals, ranks: Ranks, rank: int, limit: Limits) -> int | None
     steps, hashes = ranks.series(rank, "batch_hash")
     if resumed := list(ranks.of(rank).seams.values())[1:]:  # A5.2 covers what repeats at a resume
         hashes = hashes[steps >= max(resumed)]
-    epoch = epoch_steps(run, ranks, rank)
-    if epoch is None or epoch < limit["batches"] or len(hashes) < 2 * epoch:
+    lengths = [steps for steps in epoch_steps(run, ranks, rank) if limit["batches"] <= steps <= len(hashes) / 2]
+    if not lengths:
         return None
-    return epoch if period(hashes) == epoch else 0
+    repeated = period(hashes)
+    return repeated if repeated in lengths else 0
 
 
 QUESTION = Question(
