@@ -143,7 +143,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R4.1", "failed", Job(PEER_LEFT, PEER_LEFT)),
     ("R4.1", "died", Job(PEER_LEFT, Process(step=18, ago=SILENT, skew=50.0))),
     ("R4.1", "died", Job(Process(ago=SILENT), Process(ago=SILENT + 400))),  # the rest was killed by its time-out
-    ("R4.1", "died", Job(ENDED, Process(ago=SILENT))),
+    ("R4.1", "killed", Job(ENDED, Process(ago=SILENT))),  # it did not close its run, and nobody waited for it
+    ("R4.1", "killed", Job(Process(ago=SILENT, phase="validation"), Process(ago=SILENT + 400))),
+    ("R4.1", "died", Job(Process(stalled("backward"), ago=SILENT), Process(ago=SILENT + 400, phase="data"))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=18), Process(failed("connection", CLOSED), ended=True))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=20), Process(stalled("backward")))),
     ("R4.1", "timed-out", Job(Process(failed("timeout", LATE), ended=True), Process(stalled("data"), phase="data"))),

@@ -28,11 +28,13 @@ class DigestProbe:
         blocks: Sequence[str],
         optimizers: Callable[[], list[OptimizerLike]],
         found: Callable[[dict[str, object]], None],
+        *,
+        sampled: bool,
     ) -> None:
         self._parameters, self._blocks = [parameter for _, parameter in named], list(blocks)
         self._optimizers, self._found = optimizers, found
         self._parts: dict[_Part, list[nn.Parameter]] = {}
-        self._stepped = False
+        self._stepped = not sampled  # if no step is ever sampled, the start is not looked at
         self._start: _Digests | None = None
         self._gradients: dict[int, _Digests] = {}  # by optimizer
         self._take(find_structure(model, self._parameters))
@@ -79,7 +81,7 @@ class DigestProbe:
                 row.put_many(_joined([each.values for each in found]), _by_part(series, parts))
         if moments := self._moments():
             row.put_many(digest(moments), lambda array: {"state_digest": float(array.reshape(-1)[0])})
-        row.put("random_digest", float(digest(_random_states()).item()))
+        row.put("random_digest", digest(_random_states()))
 
     def buffers(self, model: nn.Module) -> dict[str, float]:
         """The digest of all floating-point buffers now. It waits for the device, as a validation's loss does."""

@@ -100,7 +100,10 @@ class Watcher:
     def compare_ranks(self, given: nn.Module, found: Callable[[dict[str, object]], None]) -> None:
         """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
         groups = groups_of([name for name, _ in self._named], self.blocks)
-        self._digests = DigestProbe(given, self._named, groups, lambda: self._optimizer.optimizers, found)
+        sampled = self._cadence.every["digests"] > 0
+        self._digests = DigestProbe(
+            given, self._named, groups, lambda: self._optimizer.optimizers, found, sampled=sampled
+        )
 
     @property
     def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:

@@ -69,7 +69,7 @@ def find_structure(model: nn.Module | None, parameters: Sequence[nn.Parameter]) 
     outside = OUTSIDE if averaged else UNKNOWN
     of = [outside if placement is None else names[placement] for placement in placements]
     classes = {name: ClassRanks(placement.replicas, placement.shards) for placement, name in names.items()}
-    broadcasts = {bool(wrapper.broadcast_buffers) for wrapper in wrappers}
+    broadcasts = {_broadcasts(wrapper) for wrapper in wrappers}
     return Structure(
         _kind(model, placements, bool(averaged)), classes, of, broadcasts.pop() if len(broadcasts) == 1 else None
     )
@@ -88,6 +88,11 @@ def _averaged(wrapper: Any) -> list[tuple[nn.Parameter, tuple[int, ...]]]:
     ranks = tuple(distributed.get_process_group_ranks(wrapper.process_group))
     ignored = wrapper.parameters_to_ignore
     return [(parameter, ranks) for name, parameter in wrapper.module.named_parameters() if name not in ignored]
+
+
+def _broadcasts(wrapper: Any) -> bool:
+    """Whether a wrapper broadcasts buffers before a pass; torch 2.13 has another name for it."""
+    return bool(getattr(wrapper, "forward_sync_buffers", None) or wrapper.broadcast_buffers)
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def _kind(model: nn.Module | None, placements: Sequence[_Placement | None], aver
     split = {placement.axes for placement in placements if placement is not None and placement.axes}
     if averaged:
         return "mixed" if split else "ddp"
-    if not split:
+    if not any(placements):
         return "unknown"
     if any("FSDPModule" in {base.__name__ for base in type(module).__mro__} for module in _modules(model)):
         return "mixed" if any(len(axes) > 1 for axes in split) else "fsdp"

@@ -61,7 +61,7 @@ def _plain(tensor: Tensor) -> list[Tensor]:
 
 
 def _size(content: list[Tensor] | None) -> int:
-    """A number that tells an empty tensor from none, and zeros from fewer zeros."""
+    """The number of bytes and one: an empty tensor differs from none, and zeros differ from fewer zeros."""
     return 0 if content is None else 1 + sum(part.numel() for part in content)
 
 

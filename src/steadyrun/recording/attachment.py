@@ -14,7 +14,7 @@ from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.problems import Problems, say
 from steadyrun.recording.flush import Flusher
 from steadyrun.recording.loaders import describe_loader, describe_part, loaders_near, training_first
-from steadyrun.recording.process import own_world
+from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps
 from steadyrun.store.writer import RunWriter
 
@@ -57,7 +57,14 @@ class Attachment:
         self.watcher: Watcher | None = None
         self.clock: StepClock | None = None  # with several processes
         self._phases: PhaseHooks | None = None
+        self._process_is_named = False
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
+
+    def name_process(self) -> None:
+        """Record once which of several processes this is; a process group may be set up after `record`."""
+        if not self._process_is_named and own_world() > 1:
+            self._process_is_named = True
+            self._writer.event("process", None, **describe_process(self._writer.rank))
 
     def look_for_loaders(self, frame: FrameType) -> None:
         """Record whether the loop's data loaders shuffle, how many batches an epoch has, and what this rank gets."""
@@ -94,6 +101,8 @@ class Attachment:
         """Probes on the objects, from the next step on."""
         from steadyrun.probes.watch_setup import begin_watching
 
+        with self._problems.contained("process"):
+            self.name_process()
         with self._problems.contained("first step after resume"):
             self._steps.infer_from(watched.optimizer)
         self.watcher = begin_watching(

@@ -22,7 +22,6 @@ from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.flush import Flusher
-from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
@@ -73,8 +72,7 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
-        if own_world() > 1:
-            self._writer.event("process", None, **describe_process(rank))
+        self._attachment.name_process()
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
         self._watchdog = watchdog.begin(

@@ -124,7 +124,7 @@ def _collectives(entries: list[Any]) -> Iterator[tuple[str, Collective]]:
     for entry in entries:
         if not isinstance(entry, dict):
             raise ValueError("an entry is not a JSON object")
-        number, name, group = entry["collective_seq_id"], entry["profiling_name"], entry["process_group"]
+        number, name, group = (entry.get(key) for key in ("collective_seq_id", "profiling_name", "process_group"))
         if isinstance(number, bool) or not isinstance(number, int) or not isinstance(name, str):
             raise ValueError("an entry has no valid collective_seq_id or profiling_name")
         if entry.get("is_p2p") is True:  # between two ranks: it has numbers of its own

@@ -18,20 +18,19 @@ _NO_MEMORY = (
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    job = processes_of(run)
+    job = processes_of(run, limit["silent"])
     if job is None:
         raise NotApplicable("the run has one process, or its processes left no heartbeats")
-    alive = job.alive(limit["silent"])
     looks = (_failed, _died, _ended_early, _timed_out, _stalled, _missing, _lost_each_other, _killed, _unrecorded)
     for look in looks:
-        if (found := look(job, alive, limit)) is not None:
+        if (found := look(job, limit)) is not None:
             return found
     ended = [member for member in job.members if member.ended]
     state = "ended" if len(ended) == len(job.members) else "are alive"
     return Finding("pass", f"All {job.world} processes {state}.", {"processes": float(job.world)})
 
 
-def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _failed(job: Processes, _limit: Limits) -> Finding | None:
     """An exception of its own ended a process; what the others report follows from it."""
     failed = [member for member in job.members if member.failed_by_itself]
     if not failed:
@@ -43,15 +42,14 @@ def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding
     return Finding("failed", message, _measured(job, same), first.step, fix, ranks=tuple(same))
 
 
-def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | None:
-    """A process vanished without an exception, and others were left."""
-    dead = [member for member in job.members if member.open and (member.gone or member not in alive)]
-    left = [member for member in job.members if member not in dead and member.beat is not None]
-    if not left:  # all have vanished: those that did so long before the others were first
-        dead = [member for member in dead if job.silence(member) > limit["silent"]]
-        left = [member for member in job.members if member not in dead]
-    proved = [member for member in dead if member.gone or not alive]
-    if not proved or not left:
+def _died(job: Processes, limit: Limits) -> Finding | None:
+    """A process vanished without an exception, and others waited for it."""
+    proved = [member for member in job.members if member.open and (member.gone or member not in job.alive)]
+    left = [member for member in job.members if member not in proved and (member.waited or member.stalls_in_a_pass)]
+    if not job.alive and not left:  # all have vanished: those that did so long before the others were first
+        proved = [member for member in proved if job.silence(member) > limit["silent"]]
+        left = [member for member in job.members if member not in proved and member.in_a_pass]
+    if not proved or not left or (job.alive and not any(member.gone for member in proved)):
         return None
     ranks = [member.rank for member in proved]
     waited = [member.step for member in left if member.waited and member.step is not None]
@@ -65,7 +63,7 @@ def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | N
     return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step, ranks=tuple(ranks))
 
 
-def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
     """A process came to its end while others waited for it in a later step."""
     waiting = [member for member in job.members if member.waited or (member.open and member.stalls_in_a_pass)]
     steps = [member.step for member in waiting if member.step is not None]
@@ -82,7 +80,7 @@ def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fi
     return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
 
 
-def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _timed_out(job: Processes, _limit: Limits) -> Finding | None:
     """The others waited for a process until their time-out."""
     waited = [member for member in job.members if member.cause == "timeout"]
     if not waited:
@@ -98,12 +96,12 @@ def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Find
     return Finding("timed-out", message, _measured(job, late), step, ranks=tuple(late))
 
 
-def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _stalled(job: Processes, _limit: Limits) -> Finding | None:
     """A step lasts far longer than usual, or a process is silent while others are alive."""
-    silent = [member for member in job.members if member.open and member not in alive and not member.gone]
-    stalled = [member for member in alive if member.stall is not None]
-    late, phase = _behind(alive)
-    if not alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
+    silent = [member for member in job.members if member.open and member not in job.alive]
+    stalled = [member for member in job.alive if member.stall is not None]
+    late, phase = _behind(job.alive)
+    if not job.alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
         return None
     if silent:
         ranks, seconds = [member.rank for member in silent], max(job.silence(member) for member in silent)
@@ -116,7 +114,7 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
         )
     seconds = max(job.now - job.seen(m) + (m.beat.seconds_in_step if m.beat else 0.0) for m in stalled)
     if late:
-        others = [member.rank for member in alive if member.rank not in late]
+        others = [member.rank for member in job.alive if member.rank not in late]
         words = (
             f"{_named(late)} {_either(late, 'has', 'have')} been in step {_step(job, late)}{_phase(phase)} for "
             f"{shown(seconds)} s; {in_words(others)} {_either(others, 'waits', 'wait')}"
@@ -127,7 +125,7 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
     return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step, ranks=tuple(late))
 
 
-def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _missing(job: Processes, _limit: Limits) -> Finding | None:
     """Ranks without files, while the others cannot go on."""
     stuck = [member for member in job.members if member.stall is not None or member.waited]
     if not job.missing or not stuck:
@@ -136,7 +134,7 @@ def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Findin
     return Finding("missing", message, _measured(job, job.missing), stuck[0].step, ranks=job.missing)
 
 
-def _lost_each_other(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _lost_each_other(job: Processes, _limit: Limits) -> Finding | None:
     """Processes failed because another did not answer, but each of them closed its run."""
     waited = [member for member in job.members if member.waited]
     if not waited:
@@ -146,9 +144,9 @@ def _lost_each_other(job: Processes, _alive: Sequence[Member], _limit: Limits) -
     return Finding("failed", message + _collective(job), _measured(job, ranks), waited[0].step, ranks=tuple(ranks))
 
 
-def _killed(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _killed(job: Processes, _limit: Limits) -> Finding | None:
     opened = [member for member in job.members if member.open]
-    if alive or not opened:
+    if job.alive or not opened:
         return None
     step = max(member.step for member in opened if member.step is not None)
     message = f"{_named([member.rank for member in opened])} stopped at about step {step} without an exception."
@@ -161,7 +159,7 @@ def _killed(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding 
     )
 
 
-def _unrecorded(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _unrecorded(job: Processes, _limit: Limits) -> Finding | None:
     if not job.missing:
         return None
     there = [member.rank for member in job.members]
