@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _SYMPTOMS = ("timeout", "connection", "nccl")  # of a process whose peer did not answer
 _PASSES = ("forward", "backward")
-_COPIED = 60.0  # seconds by which every file is younger than its content: then they were copied
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Processes:
-    """All processes of a job at the time `now` of the reader."""
+    """All processes of a job at the reader's time `now`; after `silent` seconds without a heartbeat one is gone."""
 
     members: tuple[Member, ...]
     world: int
     now: float
+    silent: float
     traces: Mapping[int, Trace]
 
     @property
@@ -101,8 +101,9 @@ class Processes:
 
     @cached_property
     def _copied(self) -> bool:
+        """Whether every file is much younger than its content."""
         beats = [member.beat for member in self.members if member.beat is not None]
-        return bool(beats) and all(beat.changed - beat.now > _COPIED for beat in beats)
+        return bool(beats) and all(beat.changed - beat.now > self.silent for beat in beats)
 
     def seen(self, member: Member) -> float:
         """When a process was last seen, by the one clock of the file system."""
@@ -119,12 +120,13 @@ class Processes:
         """Seconds from its last heartbeat to the newest of the others."""
         return self.last_seen - self.seen(member)
 
-    def alive(self, silent: float) -> tuple[Member, ...]:
-        """The processes that are still there: not gone, and not silent for longer than `silent` seconds."""
+    @cached_property
+    def alive(self) -> tuple[Member, ...]:
+        """The processes that are still there: neither gone nor silent."""
         return tuple(
             member
             for member in self.members
-            if member.open and not member.gone and self.now - self.seen(member) < silent and not self._copied
+            if member.open and not member.gone and self.now - self.seen(member) < self.silent and not self._copied
         )
 
     def of(self, ranks: Iterable[int]) -> tuple[Member, ...]:
@@ -137,11 +139,11 @@ class Processes:
         return waiting_for(self.traces)
 
 
-def processes_of(run: Signals) -> Processes | None:
+def processes_of(run: Signals, silent: float) -> Processes | None:
     """The processes of a run of several that left heartbeats; None otherwise."""
     if (ranks := run.ranks) is None:
         return None
-    if "processes" not in run.memo:
+    if ("processes", silent) not in run.memo:
         beats, traces = ranks.heartbeats(), ranks.traces()
         known = sorted({*ranks.present, *beats})
         members = tuple(
@@ -149,6 +151,7 @@ def processes_of(run: Signals) -> Processes | None:
             for rank in known
             if rank < ranks.world
         )
-        run.memo["processes"] = Processes(members, ranks.world, time.time(), traces) if beats else None
-    processes: Processes | None = run.memo["processes"]
+        job = Processes(members, ranks.world, time.time(), silent, traces)
+        run.memo["processes", silent] = job if beats else None
+    processes: Processes | None = run.memo["processes", silent]
     return processes

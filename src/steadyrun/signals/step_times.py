@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from steadyrun.signals.curves import Floats
-from steadyrun.signals.ranks import DDP, Group, Ranks, Steps
+from steadyrun.signals.ranks import DDP, Group, Matrix, Ranks, Steps
 
 _PARTS = ("data", "forward", "backward", "update", "busy")
 
@@ -45,6 +45,12 @@ class StepTimes:
         """Without the first steps, which compile and warm up."""
         kept = slice(steps, None)
         return StepTimes(self.steps[kept], self.ranks, self.whole[kept], self.data[kept], self.compute[kept])
+
+
+def own_work(ranks: Ranks) -> Matrix | None:
+    """The seconds of data and compute by step and rank; None if the times of steps were not recorded."""
+    times = step_times(ranks, ranks.present)
+    return None if times is None else Matrix(times.steps, times.ranks, times.own)
 
 
 def step_times(ranks: Ranks, group: Sequence[int]) -> StepTimes | None:

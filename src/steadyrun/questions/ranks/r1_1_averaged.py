@@ -60,13 +60,19 @@ def _finding(
     how_many = f"At {len(steps)} of {judged} sampled steps, from step {first} on, the gradients of replicas differ: "
     who_differs = f"{who(difference, first)}{_norms(ranks, difference, first)}"
     if measured["fraction"] < limit["always"]:
-        return Finding("sometimes", f"{how_many}{who_differs}.", measured, first)
+        return Finding("sometimes", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
     unequal, equal = unequal_blocks(ranks, difference, GRADIENT, first)
     if unequal and (equal or inside):
         agree = f"{len(equal)} blocks agree" if equal else "the others agree"
         blocks = f"Only {listed(unequal)} {'differs' if len(unequal) == 1 else 'differ'}; {agree}"
-        return Finding("partly", f"{how_many}{who_differs}. {blocks}.", measured | {"blocks": len(unequal)}, first)
-    return Finding("not-averaged", f"{how_many}{who_differs}.", measured, first)
+        return Finding(
+            "partly",
+            f"{how_many}{who_differs}. {blocks}.",
+            measured | {"blocks": len(unequal)},
+            first,
+            ranks=difference.odd(first),
+        )
+    return Finding("not-averaged", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
 
 
 def _norms(ranks: Ranks, difference: Difference, step: int) -> str:

@@ -46,13 +46,15 @@ def _finding(ranks: Ranks, difference: Difference, start: Difference | None, lim
     measured |= {"distance": how_far[1]} if how_far is not None else {}
     if start is not None and start.steps and first == int(difference.digests.steps[difference.digests.compared][0]):
         words = f"Before the first step the parameters of replicas differ: {who(start, start.steps[0])}."
-        return Finding("other-start", words + _far(how_far, limit), measured, start.steps[0])
+        return Finding(
+            "other-start", words + _far(how_far, limit), measured, start.steps[0], ranks=start.odd(start.steps[0])
+        )
     since = difference.last_equal(first)
     when = f"from step {first} on" if since is None else f"since a step between {since} and {first}"
     unequal, equal = unequal_blocks(ranks, difference, PARAMETER, first)
     where = f", first in {listed(unequal)}" if unequal and equal else ""
     words = f"The parameters of replicas differ {when}{where}: {who(difference, first)}."
-    return Finding("parted", words + _far(how_far, limit), measured, first)
+    return Finding("parted", words + _far(how_far, limit), measured, first, ranks=difference.odd(first))
 
 
 def _far(how_far: tuple[str, float] | None, limit: Limits) -> str:

@@ -45,7 +45,13 @@ def _differs(ranks: Ranks, group: Group, name: str, outcome: str, limit: Limits)
     index = int(wrong[0])
     what = _NAMES.get(name, f"learning rate of group {name.partition('/')[2]}")
     at = f"at {counted(len(wrong), 'step')} of {int(matrix.compared.sum())}, first at step {int(matrix.steps[index])}"
-    return Finding(outcome, f"The {what} differs {at}: {_values(matrix, index)}.", measured, int(matrix.steps[index]))
+    return Finding(
+        outcome,
+        f"The {what} differs {at}: {_values(matrix, index)}.",
+        measured,
+        int(matrix.steps[index]),
+        ranks=matrix.odd(index),
+    )
 
 
 def _values(matrix: Matrix, index: int) -> str:
@@ -70,7 +76,13 @@ def _clips(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding |
         step, row = int(clipped.steps[wrong[0]]), clipped.values[wrong[0]]
         did, did_not = ([clipped.ranks[index] for index in np.flatnonzero(row == flag)] for flag in (1, 0))
         words = f"At {counted(len(wrong), 'step')}, first at step {step}, {in_words(did)} clipped the gradient and "
-        return Finding("clip", f"{words}{in_words(did_not)} did not.", {"differing": float(len(wrong))}, step)
+        return Finding(
+            "clip",
+            f"{words}{in_words(did_not)} did not.",
+            {"differing": float(len(wrong))},
+            step,
+            ranks=tuple(did if len(did) <= len(did_not) else did_not),
+        )
     return _only_some_clip(ranks, group, limit) or _after_the_norm(run, ranks, group, limit)
 
 
@@ -93,7 +105,7 @@ def _only_some_clip(ranks: Ranks, group: Group, limit: Limits) -> Finding | None
     step = int(clips.steps[common][0])
     words = f"{in_words(clips.ranks)} {'clips' if len(clips.ranks) == 1 else 'clip'} the gradients, "
     words = f"{words}{in_words(without)} {'does' if len(without) == 1 else 'do'} not, from step {step} on."
-    return Finding("clip", words[0].upper() + words[1:], {"differing": float(common.sum())}, step)
+    return Finding("clip", words[0].upper() + words[1:], {"differing": float(common.sum())}, step, ranks=tuple(without))
 
 
 def _after_the_norm(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
@@ -111,7 +123,7 @@ def _after_the_norm(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> 
             words += (
                 f"same gradient norm before clipping and different gradients after it ({in_words(difference.group)})."
             )
-            return Finding("clip", words, {"differing": float(len(wrong))}, step)
+            return Finding("clip", words, {"differing": float(len(wrong))}, step, ranks=difference.group)
     return None
 
 

@@ -49,8 +49,10 @@ def _finding(ranks: Ranks, group: Group, found: dict[int, dict[int, str]], wrong
     words += f"statistics) of {in_words(group)} differ."
     broadcast = all(ranks.of(rank).structure.get("broadcast_buffers") is True for rank in group)
     if broadcast:
-        return Finding("own", f"{words} DDP copies rank 0's at the next forward pass.", measured, first)
-    return Finding("differ", words, measured, first)
+        return Finding(
+            "own", f"{words} DDP copies rank 0's at the next forward pass.", measured, first, ranks=tuple(group)
+        )
+    return Finding("differ", words, measured, first, ranks=tuple(group))
 
 
 QUESTION = Question(

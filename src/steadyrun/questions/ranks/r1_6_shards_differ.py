@@ -40,7 +40,13 @@ def _stay_equal(ranks: Ranks, name: str, group: Group, limit: Limits) -> Finding
         return None
     many, last = int(there.sum()), int(digests.steps[there][-1])
     words = f"{in_words(group)} begin with equal shards, and hold equal ones at all {many} sampled steps up to {last}."
-    return Finding("equal", words[0].upper() + words[1:], {"samples": float(many)}, int(digests.steps[there][0]))
+    return Finding(
+        "equal",
+        words[0].upper() + words[1:],
+        {"samples": float(many)},
+        int(digests.steps[there][0]),
+        ranks=tuple(group),
+    )
 
 
 QUESTION = Question(

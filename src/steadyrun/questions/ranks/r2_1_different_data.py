@@ -52,10 +52,10 @@ def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:
         return Finding("perhaps-same", f"{words}, although their samplers split the data.", measured, first)
     losses = shared(ranks.matrix("loss").of(same))
     if losses and min(losses.values()) >= limit["same"]:
-        return Finding("same", f"{words}, and their losses are equal.", measured, first)
+        return Finding("same", f"{words}, and their losses are equal.", measured, first, ranks=same)
     if all(loader_number(ranks, rank, "batches") and not loader_number(ranks, rank, "num_replicas") for rank in same):
-        return Finding("same", f"{words}; no sampler splits the data.", measured, first)
-    return Finding("perhaps-same", f"{words}; their losses differ.", measured, first)
+        return Finding("same", f"{words}; no sampler splits the data.", measured, first, ranks=same)
+    return Finding("perhaps-same", f"{words}; their losses differ.", measured, first, ranks=same)
 
 
 def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
@@ -68,10 +68,16 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
     words = f"In the first epoch, {found.repeated} of {found.seen} examples also came to another rank"
     measured = {"repeated": found.repeated / found.seen, "different": float(found.different), "seen": float(found.seen)}
     if why := sampler_fault(ranks, group):
-        return Finding("overlap", f"{words}: {why}{in_words(group)}.", measured, 0)
+        return Finding("overlap", f"{words}: {why}{in_words(group)}.", measured, 0, ranks=tuple(group))
     if _all_of_it(found, limit):
-        return Finding("overlap", f"{words}: each of {in_words(group)} goes through all of the data.", measured, 0)
-    return Finding("perhaps-overlap", f"{words} ({in_words(group)}).", measured, 0)
+        return Finding(
+            "overlap",
+            f"{words}: each of {in_words(group)} goes through all of the data.",
+            measured,
+            0,
+            ranks=tuple(group),
+        )
+    return Finding("perhaps-overlap", f"{words} ({in_words(group)}).", measured, 0, ranks=tuple(group))
 
 
 def _all_of_it(found: Coverage, limit: Limits) -> bool:

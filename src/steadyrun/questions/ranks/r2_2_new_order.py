@@ -31,7 +31,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     sampler = str(ranks.of(wrong[0]).loader.get("sampler") or "sampler")
     times = len(ranks.series(wrong[0], "batch_hash")[0]) / first
     words = f"The same {first} batches came in the same order {shown(times)} times on {in_words(wrong)}, although the "
-    return Finding("repeats", f"{words}{sampler} shuffles.", {"batches": float(first), "epochs": times}, first)
+    return Finding(
+        "repeats", f"{words}{sampler} shuffles.", {"batches": float(first), "epochs": times}, first, ranks=tuple(wrong)
+    )
 
 
 def _some(ranks: list[int], most: int) -> list[int]:

@@ -41,7 +41,13 @@ def _stopped_after_another(ranks: Ranks, group: Group) -> Finding | None:
     kind = _HOW[ranks.of(after[0]).stopped[0]]
     words = f"{in_words(first_done)} ended after step {last}; {in_words(after)} went on and {kind} at step "
     words += f"{_at(ranks, after[0], ends[after[0]])}{_batches(ranks, (*first_done, *after))}."
-    return Finding("unequal", words[0].upper() + words[1:], {"last": float(last)}, _at(ranks, after[0], ends[after[0]]))
+    return Finding(
+        "unequal",
+        words[0].upper() + words[1:],
+        {"last": float(last)},
+        _at(ranks, after[0], ends[after[0]]),
+        ranks=tuple(first_done),
+    )
 
 
 def _at(ranks: Ranks, rank: int, end: int | None) -> int:
@@ -71,7 +77,7 @@ def _unequal_loaders(ranks: Ranks, group: Group) -> Finding | None:
     if stuck:
         kind, step = ranks.of(stuck[0]).stopped
         words = f"The ranks have unequal numbers of batches{words}, and {in_words(stuck)} {_HOW[kind]}"
-        return Finding("unequal", f"{words} at step {step}.", {"stopped": float(len(stuck))}, step)
+        return Finding("unequal", f"{words} at step {step}.", {"stopped": float(len(stuck))}, step, ranks=tuple(stuck))
     return Finding("uneven", f"The ranks have unequal numbers of batches{words}.", {"stopped": 0.0})
 
 

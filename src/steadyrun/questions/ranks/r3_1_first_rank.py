@@ -28,7 +28,7 @@ def find(run: Signals, limit: Limits) -> Finding:  # noqa: ARG001  a value is fi
     others = f"the others follow at step {min(later)}" if later else "the others stay finite"
     verb = "is" if len(first) == 1 else "are"
     words = f"The loss of {in_words(first)} {verb} not finite from step {step} on; {others}."
-    return Finding("first", words, measured, step)
+    return Finding("first", words, measured, step, ranks=tuple(first))
 
 
 QUESTION = Question(

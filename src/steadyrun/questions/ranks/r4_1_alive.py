@@ -18,20 +18,19 @@ _NO_MEMORY = (
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    job = processes_of(run)
+    job = processes_of(run, limit["silent"])
     if job is None:
         raise NotApplicable("the run has one process, or its processes left no heartbeats")
-    alive = job.alive(limit["silent"])
     looks = (_failed, _died, _ended_early, _timed_out, _stalled, _missing, _lost_each_other, _killed, _unrecorded)
     for look in looks:
-        if (found := look(job, alive, limit)) is not None:
+        if (found := look(job, limit)) is not None:
             return found
     ended = [member for member in job.members if member.ended]
     state = "ended" if len(ended) == len(job.members) else "are alive"
     return Finding("pass", f"All {job.world} processes {state}.", {"processes": float(job.world)})
 
 
-def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _failed(job: Processes, _limit: Limits) -> Finding | None:
     """An exception of its own ended a process; what the others report follows from it."""
     failed = [member for member in job.members if member.failed_by_itself]
     if not failed:
@@ -40,17 +39,17 @@ def _failed(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding
     same = [member.rank for member in failed if _text(member) == _text(first)]
     message = f"{_named(same)} failed at step {first.step}{_operation(first)}: {_text(first)}.{_followers(job, same)}"
     fix = _NO_MEMORY if first.cause == "out-of-memory" else ""
-    return Finding("failed", message, _measured(job, same), first.step, fix)
+    return Finding("failed", message, _measured(job, same), first.step, fix, ranks=tuple(same))
 
 
-def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | None:
+def _died(job: Processes, limit: Limits) -> Finding | None:
     """A process vanished without an exception, and others waited for it."""
-    proved = [member for member in job.members if member.open and (member.gone or member not in alive)]
+    proved = [member for member in job.members if member.open and (member.gone or member not in job.alive)]
     left = [member for member in job.members if member not in proved and (member.waited or member.stalls_in_a_pass)]
-    if not alive and not left:  # all have vanished: those that did so long before the others were first
+    if not job.alive and not left:  # all have vanished: those that did so long before the others were first
         proved = [member for member in proved if job.silence(member) > limit["silent"]]
         left = [member for member in job.members if member not in proved and member.in_a_pass]
-    if not proved or not left or (alive and not any(member.gone for member in proved)):
+    if not proved or not left or (job.alive and not any(member.gone for member in proved)):
         return None
     ranks = [member.rank for member in proved]
     waited = [member.step for member in left if member.waited and member.step is not None]
@@ -61,10 +60,10 @@ def _died(job: Processes, alive: Sequence[Member], limit: Limits) -> Finding | N
         f"{_named(ranks)} died at step {step} without an exception, {since} before the last sign of the others."
         f"{_followers(job, ranks)}"
     )
-    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step)
+    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step, ranks=tuple(ranks))
 
 
-def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
     """A process came to its end while others waited for it in a later step."""
     waiting = [member for member in job.members if member.waited or (member.open and member.stalls_in_a_pass)]
     steps = [member.step for member in waiting if member.step is not None]
@@ -78,10 +77,10 @@ def _ended_early(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Fi
         f"{_named(ranks)} ended after step {(early[0].step or 1) - 1}, but {in_words([m.rank for m in waiting])} "
         f"waited in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
     )
-    return Finding("ended-early", message, _measured(job, ranks), max(steps))
+    return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
 
 
-def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _timed_out(job: Processes, _limit: Limits) -> Finding | None:
     """The others waited for a process until their time-out."""
     waited = [member for member in job.members if member.cause == "timeout"]
     if not waited:
@@ -94,15 +93,15 @@ def _timed_out(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Find
         f"{_named(late)} did not arrive in step {step}{_phase(phase)}; {in_words([m.rank for m in waited])} waited "
         f"until the time-out: {_text(waited[0])}.{_collective(job)}{_stacks(job, late)}"
     )
-    return Finding("timed-out", message, _measured(job, late), step)
+    return Finding("timed-out", message, _measured(job, late), step, ranks=tuple(late))
 
 
-def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _stalled(job: Processes, _limit: Limits) -> Finding | None:
     """A step lasts far longer than usual, or a process is silent while others are alive."""
-    silent = [member for member in job.members if member.open and member not in alive]
-    stalled = [member for member in alive if member.stall is not None]
-    late, phase = _behind(alive)
-    if not alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
+    silent = [member for member in job.members if member.open and member not in job.alive]
+    stalled = [member for member in job.alive if member.stall is not None]
+    late, phase = _behind(job.alive)
+    if not job.alive or not (silent or (stalled and late) or any(member.stalls_in_a_pass for member in stalled)):
         return None
     if silent:
         ranks, seconds = [member.rank for member in silent], max(job.silence(member) for member in silent)
@@ -110,10 +109,12 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
             f"{_named(ranks)} sent no heartbeat for {shown(seconds)} s, last in step {silent[0].step}: the process is "
             f"dead, frozen, or its host is lost.{_stacks(job, [member.rank for member in stalled])}"
         )
-        return Finding("stalled", message, _measured(job, ranks) | {"seconds": seconds}, silent[0].step)
+        return Finding(
+            "stalled", message, _measured(job, ranks) | {"seconds": seconds}, silent[0].step, ranks=tuple(ranks)
+        )
     seconds = max(job.now - job.seen(m) + (m.beat.seconds_in_step if m.beat else 0.0) for m in stalled)
     if late:
-        others = [member.rank for member in alive if member.rank not in late]
+        others = [member.rank for member in job.alive if member.rank not in late]
         words = (
             f"{_named(late)} {_either(late, 'has', 'have')} been in step {_step(job, late)}{_phase(phase)} for "
             f"{shown(seconds)} s; {in_words(others)} {_either(others, 'waits', 'wait')}"
@@ -121,43 +122,49 @@ def _stalled(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
     message = f"{words}.{_usual(stalled)}{_collective(job)}{_stacks(job, late or [m.rank for m in stalled])}"
-    return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step)
+    return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step, ranks=tuple(late))
 
 
-def _missing(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _missing(job: Processes, _limit: Limits) -> Finding | None:
     """Ranks without files, while the others cannot go on."""
     stuck = [member for member in job.members if member.stall is not None or member.waited]
     if not job.missing or not stuck:
         return None
     message = f"{_named(job.missing)} left no files, and {in_words([member.rank for member in stuck])} cannot go on."
-    return Finding("missing", message, _measured(job, job.missing), stuck[0].step)
+    return Finding("missing", message, _measured(job, job.missing), stuck[0].step, ranks=job.missing)
 
 
-def _lost_each_other(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _lost_each_other(job: Processes, _limit: Limits) -> Finding | None:
     """Processes failed because another did not answer, but each of them closed its run."""
     waited = [member for member in job.members if member.waited]
     if not waited:
         return None
     ranks = [member.rank for member in waited]
     message = f"{_named(ranks)} failed at step {waited[0].step}{_operation(waited[0])}: {_text(waited[0])}."
-    return Finding("failed", message + _collective(job), _measured(job, ranks), waited[0].step)
+    return Finding("failed", message + _collective(job), _measured(job, ranks), waited[0].step, ranks=tuple(ranks))
 
 
-def _killed(job: Processes, alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _killed(job: Processes, _limit: Limits) -> Finding | None:
     opened = [member for member in job.members if member.open]
-    if alive or not opened:
+    if job.alive or not opened:
         return None
     step = max(member.step for member in opened if member.step is not None)
     message = f"{_named([member.rank for member in opened])} stopped at about step {step} without an exception."
-    return Finding("killed", message, _measured(job, [member.rank for member in opened]), step)
+    return Finding(
+        "killed",
+        message,
+        _measured(job, [member.rank for member in opened]),
+        step,
+        ranks=tuple(member.rank for member in opened),
+    )
 
 
-def _unrecorded(job: Processes, _alive: Sequence[Member], _limit: Limits) -> Finding | None:
+def _unrecorded(job: Processes, _limit: Limits) -> Finding | None:
     if not job.missing:
         return None
     there = [member.rank for member in job.members]
     message = f"Only {in_words(there)} of {job.world} recorded, so the others cannot be compared."
-    return Finding("unrecorded", message, _measured(job, job.missing))
+    return Finding("unrecorded", message, _measured(job, job.missing), ranks=job.missing)
 
 
 # -- words ------------------------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def _slow(times: StepTimes, limit: Limits) -> Finding:
         f"{who} {hold} up the job: each step takes {shown(measured['step_time'])} s, {percent(measured['effect'])} "
         f"of it waiting for rank {times.ranks[worst]}. {_split(times, worst)}"
     )
-    return Finding("slow", message, measured | _parts(times, worst), int(times.steps[0]), _fix(times, worst))
+    return Finding(
+        "slow", message, measured | _parts(times, worst), int(times.steps[0]), _fix(times, worst), ranks=tuple(ranks)
+    )
 
 
 def _parts(times: StepTimes, index: int) -> dict[str, float]:
