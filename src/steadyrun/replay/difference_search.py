@@ -132,9 +132,9 @@ def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) ->
 
 def _from_the_start(incident: Incident) -> list[int]:
     """The hashes of the first steps, as long as each step has one batch."""
-    if "batch_hash" not in incident.view.names():
+    if "batch_hash" not in incident.names():
         return []
-    series = incident.view.series("batch_hash")
+    series = incident.series("batch_hash")
     steps = series.steps[:_MOST].tolist()
     known = next((index for index, step in enumerate(steps) if step != index), len(steps))
     return [int(value) for value in series.values[:known].tolist()]

@@ -25,7 +25,6 @@ from steadyrun.program.packing import Packed
 from steadyrun.program.torch_compat import foreach_norm, foreach_sub
 from steadyrun.replay import compare as proving
 from steadyrun.replay.difference_search import prove
-from steadyrun.replay.incident import Incident
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
 
@@ -157,7 +156,7 @@ OnStep = Callable[[int, int, float], None]
 def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
     """Run the window from the checkpoint to the last captured step, and compare it with the recording."""
     incident = session.incident
-    steps = _window(incident, until)
+    steps = _window(session, until)
     if not os.access(incident.folder, os.W_OK):
         raise RunDirectoryError(
             f"cannot write to {incident.folder}, which a replay needs for its measurements: copy the run directory to "
@@ -172,9 +171,11 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
     return result
 
 
-def _window(incident: Incident, until: int | None) -> list[int]:
+def _window(session: Session, until: int | None) -> list[int]:
+    incident = session.incident
     if until is None:
         until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
+    until = min([until, *(max(part.steps) for part in session.ranks)])  # all ranks must have its batch
     wanted = [step for step in incident.steps if incident.first_step <= step <= until]
     if not wanted:
         raise RunDirectoryError(f"{incident.folder} contains no step to replay")
@@ -188,7 +189,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
     recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
     different: Packed | None = None
     run = session.record(
-        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0]
+        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0], rank=0
     )
     with run, _Inputs(session, result.inputs) as inputs:
         task = session.task

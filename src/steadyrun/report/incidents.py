@@ -14,11 +14,11 @@ from steadyrun.store.incident_files import (
     REPRODUCED,
     entries,
     experiment_record,
-    folders,
     part,
     read,
     text,
 )
+from steadyrun.store.joint_incidents import JointIncident, joint_incidents
 
 _LARGEST_STEP = 10**18
 
@@ -38,6 +38,7 @@ class IncidentCard:
     fix: str = ""
     examples: tuple[Mapping[str, Any], ...] = ()  # of the batch, where the replay names some
     postmortem: str = ""  # its file inside the run directory; "" if there is none
+    ranks: tuple[int, ...] = ()  # with several processes: the rank it happened on, then the others that kept a part
 
     @property
     def proved(self) -> bool:
@@ -56,11 +57,18 @@ class IncidentCard:
             "removed_by": list(self.removed_by),
             "fix": self.fix,
             "examples": [dict(example) for example in self.examples],
+            **({"ranks": list(self.ranks)} if self.ranks else {}),
         }
 
     def sentence(self, run: str) -> str:
         """What happened and what proved to be the cause, or what to type to find out."""
-        return f"step {self.step}, {self.kind}: {self.why.rstrip('.')}. {self.found(run)}"
+        return f"{self.where}: {self.why.rstrip('.')}. {self.found(run)}"
+
+    @property
+    def where(self) -> str:
+        """`step 312, non-finite`, with the rank if the run has several processes."""
+        on = f", rank {self.ranks[0]}" if self.ranks else ""
+        return f"step {self.step}{on}, {self.kind}"
 
     def command(self, run: str) -> str:
         """What to type to replay it; "" if it was replayed or cannot be."""
@@ -87,13 +95,24 @@ class IncidentCard:
 
 def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
-    cards = [(path, _incident(step, path)) for step, path in folders(root) if step < _LARGEST_STEP]
-    return tuple(replace(card, postmortem=_postmortem(root, path)) for path, card in cards if card is not None)
+    every = [joint for joint in joint_incidents(root) if joint.main.step < _LARGEST_STEP]
+    cards = [(joint, _incident(joint.main.step, joint.main.folder)) for joint in every]
+    return tuple(
+        replace(card, postmortem=_postmortem(root, card.step), ranks=_ranks(joint))
+        for joint, card in cards
+        if card is not None
+    )
 
 
-def _postmortem(root: Path, folder: Path) -> str:
+def _ranks(joint: JointIncident) -> tuple[int, ...]:
+    """The rank that the incident is judged by, then the others that kept a part; empty in a run of one process."""
+    ranks = joint.ranks
+    return () if ranks == (0,) else (joint.main.rank, *(rank for rank in ranks if rank != joint.main.rank))
+
+
+def _postmortem(root: Path, step: int) -> str:
     """The post-mortem of an incident, by the name that `steadyrun postmortem` gives it."""
-    name = f"postmortems/{folder.name}.md"
+    name = f"postmortems/step-{step:07d}.md"
     return name if plain(root / "postmortems") and (root / name).is_file() else ""
 
 

@@ -129,7 +129,7 @@ def _incidents(report: Report, whole: bool) -> Section:
 
 
 def _incident(card: IncidentCard) -> Iterator[tuple[str, str]]:
-    where = f"step {card.step}, {card.kind}"
+    where = card.where
     yield where, short(card.why, LINE - len(where))
     if card.proved:
         yield "cause, proved by replay", short(card.cause, LENGTH - 2 * len("cause, proved by replay"))
