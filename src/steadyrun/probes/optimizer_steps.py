@@ -23,8 +23,8 @@ ParamGroup = dict[str, Any]
 _Args = tuple[Any, ...]
 _Kwargs = dict[str, Any]
 
-_FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
-_SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
+SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
 
 
 class OptimizerLike(Protocol):
@@ -221,7 +221,7 @@ class OptimizerProbe:
                 group_number += 1
 
     def _group_moments(self, row: ProbeRow, group: int, states: list[dict[str, Any]]) -> None:
-        for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
+        for name, keys in (("moment1_norm", FIRST_MOMENTS), ("moment2_norm", SECOND_MOMENTS)):
             moments = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
             if moments:
                 row.put(f"{name}/{group}", torch.linalg.vector_norm(norms(moments)))

@@ -12,6 +12,7 @@ from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.copies import sizes
 from steadyrun.probes.dead_units import find_units
 from steadyrun.probes.description import named_parameters
+from steadyrun.probes.digests import DigestProbe
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
@@ -92,6 +93,12 @@ class Watcher:
         self._sampling: frozenset[str] = frozenset()
         self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
+        self._digests: DigestProbe | None = None  # with several processes
+
+    def compare_ranks(self, given: nn.Module, found: Callable[[dict[str, object]], None]) -> None:
+        """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
+        groups = groups_of([name for name, _ in self._named], self.blocks)
+        self._digests = DigestProbe(given, self._named, groups, lambda: self._optimizer.optimizers, found)
 
     @property
     def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:
@@ -114,6 +121,10 @@ class Watcher:
         """How the model was run in the validation that has just been, beside training; ask before `validated`."""
         names = {id(module): name for name, module in self._model.named_modules()}
         return beside(self._trained, self._evaluation.calls, names)
+
+    def validation_buffers(self) -> dict[str, float]:
+        """With several processes, the digest of the buffers that the model was validated with; {} without buffers."""
+        return {} if self._digests is None else self._digests.buffers(self._model)
 
     def attach(self, step: int) -> None:
         if self._sharded:
@@ -152,6 +163,8 @@ class Watcher:
         self._leftovers.forget()
         self._objective.forget()
         self._optimizer.forget()
+        if self._digests is not None:
+            self._digests.forget()
         self.prepare(step)
 
     def prepare(self, step: int) -> None:
@@ -163,6 +176,8 @@ class Watcher:
         due = self._cadence.due(step)
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
+        if self._digests is None:
+            due -= {"digests"}
         self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
         idle = not due and not self._spectral_parts
         self._quiet = (step, self._cadence.next_sample(step, self._spectral.parts)) if idle else (0, 0)
@@ -198,6 +213,9 @@ class Watcher:
         if "moments" in self._sampling:
             self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
 
+        if self._digests is not None:
+            self._contained("digests", self._digests.before_step, optimizer, "digests" in self._sampling)
+
     def _after_step(self, optimizer: OptimizerLike) -> None:
         self._gradients.after_step()
         self._leftovers.after_step()
@@ -217,6 +235,7 @@ class Watcher:
             self._describe(row, gradients, stepped)
         if not self._sampling and not self._spectral_parts:
             return []
+        rows = [self._digest_row(row)] if self._digests is not None and "digests" in self._sampling else []
         samples = ProbeRow("samples", row.step, row.at)
         self._order = []
         if self._armed:
@@ -228,7 +247,13 @@ class Watcher:
         self._sample(samples)
         if gradients.sampled is not None:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
-        return [samples] if samples.values or samples.late else []
+        return [each for each in (samples, *rows) if each.values or each.late]
+
+    def _digest_row(self, row: ProbeRow) -> ProbeRow:
+        digests = ProbeRow("digests", row.step, row.at)
+        if self._digests is not None:
+            self._contained("digests", self._digests.fill, digests)
+        return digests
 
     def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
         if not self._sharded:

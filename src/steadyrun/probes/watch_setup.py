@@ -39,14 +39,16 @@ def begin_watching(
     cadence: Cadence,
     problems: Problems,
     fresh: bool,
+    several: bool,
 ) -> Watcher | None:
     """Build the probes; a clear error for arguments that cannot be watched, None if we cannot cope with the model.
 
-    `fresh` says that no step was recorded yet: the weights are those that the run begins with.
+    `fresh` says that no step was recorded yet: the weights are those that the run begins with. `several` says that the
+    job has several processes.
     """
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
     compiled = description.is_compiled(model)
-    model = unwrapped(model)
+    given, model = model, unwrapped(model)
 
     def learned(**facts: object) -> None:
         writer.save_manifest_soon(inferred={**writer.manifest.get("inferred", {}), **facts})
@@ -71,6 +73,9 @@ def begin_watching(
     except Exception as problem:
         problems.report("watch", problem)
         return None
+    if several:
+        with problems.contained("digests"):
+            watcher.compare_ranks(given, lambda facts: writer.event("structure", None, **facts))
     with problems.contained("manifest"):
         _describe(writer, watcher, model, optimizers, tokenizer, problems, fresh=fresh)
         learned(**_inferred(model, optimizers, scheduler, config))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.errors import FaultFound
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.problems import Problems, say
-from steadyrun.program.frames import callers, variables
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.loaders import describe_loader, describe_part, loaders_near, training_first
+from steadyrun.recording.process import own_world
 from steadyrun.recording.step_counter import Steps
 from steadyrun.store.writer import RunWriter
 
@@ -24,43 +23,6 @@ if TYPE_CHECKING:
     from steadyrun.errors import FaultFound
     from steadyrun.probes.probe_set import Watcher
     from steadyrun.replay.result import Replay
-
-
-# The data loader of a training loop, as far as it can be seen: given to `watch`, or a variable of the calling loop.
-
-
-_FRAMES = 8
-
-
-def describe_loader(loader: Any) -> dict[str, Any] | None:
-    """Describe a torch DataLoader; None for anything else."""
-    utils = sys.modules.get("torch.utils.data")
-    if utils is None or not isinstance(loader, utils.DataLoader):
-        return None
-    sampler = getattr(loader, "sampler", None)
-    shuffles = isinstance(sampler, utils.RandomSampler) or bool(getattr(sampler, "shuffle", False))
-    try:
-        batches: int | None = len(loader)
-    except TypeError:
-        batches = None
-    return {
-        "batches": batches,
-        "sampler": type(sampler).__name__,
-        "shuffles": shuffles,
-        "workers": int(loader.num_workers),
-        "batch_size": loader.batch_size,
-    }
-
-
-def _loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
-    """The data loaders among the variables of the calling functions, each once; nothing is called, only looked at."""
-    loaders: dict[int, dict[str, Any]] = {}
-    for caller in islice(callers(frame), _FRAMES):
-        for value in variables(caller).values():
-            described = None if id(value) in loaders else describe_loader(value)
-            if described is not None:
-                loaders[id(value)] = described
-    return list(loaders.values())
 
 
 @dataclass(frozen=True)
@@ -94,11 +56,16 @@ class Attachment:
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def look_for_loaders(self, frame: FrameType) -> None:
-        """Record whether the loop's data loaders shuffle, and how many batches an epoch has."""
+        """Record whether the loop's data loaders shuffle, how many batches an epoch has, and what this rank gets."""
         with self._problems.contained("data loaders"):
-            loaders = _loaders_near(frame)
+            loaders = loaders_near(frame)
             if loaders:
-                self._writer.save_manifest(loaders=loaders)
+                self._writer.save_manifest(
+                    loaders=[described for _, loader in loaders if (described := describe_loader(loader))]
+                )
+            if own_world() > 1:
+                for loader in training_first(loaders):
+                    self._writer.event("loader", self._steps.next, **describe_part(loader))
 
     def try_before(self, watched: Watched, preflight: Any, loader: Any, on_fault: Any) -> None:
         """Preflight, if it is asked for; raises what ends the run."""
@@ -134,6 +101,7 @@ class Attachment:
             cadence=Cadence(self._every, self._steps.next),
             problems=self._problems,
             fresh=not (self._steps.begun or self._steps.resumed),
+            several=own_world() > 1,
         )
         self.turn = self._steps.next
         if self.watcher is not None:

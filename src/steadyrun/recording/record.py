@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.problems import say
 from steadyrun.program.task import TrainsAtImport, only_imported
 from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.process import own_rank
 from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, plain_name, read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
@@ -134,15 +134,6 @@ def _close_earlier(root: Path, rank: int) -> None:
     earlier = _open_runs.pop((root.resolve(), rank), None)
     if earlier is not None:
         earlier.close()
-
-
-def own_rank() -> int:
-    """This process's rank: from torch.distributed, else from the launcher's environment variables."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank())
-    world, given = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
-    return int(given) if given.isdigit() and world.isdigit() and int(world) > 1 else 0
 
 
 def _rank(rank: int | None) -> int:

@@ -20,6 +20,7 @@ from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
@@ -69,6 +70,8 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        if own_world() > 1:
+            self._writer.event("process", None, **describe_process(rank))
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
         atexit.register(self._at_exit)
@@ -143,6 +146,9 @@ class Run:
                 with self._problems.contained("run.val calls"):
                     modes["calls"] = watcher.validation_calls()
                 modes["modes"] = watcher.validated()
+                if modes["modes"]["passes"]:  # a rank that leaves validation to another does not use its buffers
+                    with self._problems.contained("run.val buffers"):
+                        modes.update(watcher.validation_buffers())
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):

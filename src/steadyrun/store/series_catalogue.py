@@ -146,6 +146,16 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     _objective("padding_declared", "1 if the padding token is known, 0 for steps of zeros"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
+    CatalogueEntry(
+        "gradient_digest/*",
+        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: of a class, and of a "
+        "class in a block",
+        probe="digests",
+    ),
+    CatalogueEntry("parameter_digest/*", "the same for the parameters at the end of the step", probe="digests"),
+    CatalogueEntry("start_digest/*", "the same for the parameters before the first update", probe="digests"),
+    CatalogueEntry("state_digest", "52-bit digest of the optimizer's moments", probe="digests"),
+    CatalogueEntry("random_digest", "52-bit digest of torch's random states", probe="digests"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
     CatalogueEntry("gpu/utilisation", "as reported by the driver", "%", "system"),
     CatalogueEntry("gpu/temperature", "as reported by the driver", "°C", "system"),
