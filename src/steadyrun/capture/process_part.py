@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ MOST = 8  # ranks that all keep checkpoints: beyond it rank 0 alone does, or a l
 
 @dataclass(frozen=True)
 class ProcessPart:
-    """The rank of this process among `world`; `averaged` if DistributedDataParallel averages the gradients."""
+    """The rank of this process among `world`; `averaged` asks whether DistributedDataParallel averages gradients."""
 
     rank: int = 0
     world: int = 1
-    averaged: bool = False
+    averaged: Callable[[], bool] = lambda: False
 
     @property
     def whole(self) -> bool:
@@ -39,7 +40,7 @@ class ProcessPart:
     def facts(self) -> dict[str, Any]:
         """What incident.json contains of it: nothing in a run of one process."""
         one = self.world == 1 and self.rank == 0
-        return {} if one else {"rank": self.rank, "world": self.world, "averaged": self.averaged}
+        return {} if one else {"rank": self.rank, "world": self.world, "averaged": self.averaged()}
 
     def inside(self, folder: Path) -> Path:
         """The folder of this rank: rank 0 has `folder` itself."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.probes.problems import Problems, say
+from steadyrun.recording.process import own_world
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def roll_back(
             "run.rollback: incident capture has failed, so no checkpoint can be restored; the run's probe-failed event "
             "names the error"
         )
-    if world_size() > 1:
+    if own_world() > 1:
         raise UsageError(
             "run.rollback works in one process: with several, each would go back to a checkpoint of its own. Load the "
             "checkpoint that your program saved on every rank"
@@ -124,18 +124,17 @@ def _sharded(watcher: Watcher) -> str | None:
 def _part(writer: RunWriter, watcher: Watcher) -> ProcessPart:
     from steadyrun.capture.process_part import ProcessPart
 
-    averaged = any(type(module).__name__ == "DistributedDataParallel" for module in watcher.program[0].modules())
-    return ProcessPart(writer.rank, world_size(), averaged)
+    return ProcessPart(writer.rank, own_world(), lambda: is_averaged(watcher))
 
 
-def world_size() -> int:
-    """The number of processes: from torch.distributed, else from the launcher's environment variables."""
-    import torch
+def is_averaged(watcher: Watcher) -> bool:
+    """Whether DistributedDataParallel averages the gradients; asked late, since it may wrap the model after `watch`."""
+    from steadyrun.probes.rank_structure import find_structure
 
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_world_size())
-    given = os.environ.get("WORLD_SIZE", "1")
-    return max(1, int(given)) if given.isdigit() else 1
+    model = watcher.program[0]
+    parameters = list(model.parameters())
+    structure = find_structure(model, parameters)
+    return structure.kind == "ddp" and all(len(ranks.replicas) == own_world() for ranks in structure.classes.values())
 
 
 def _hear_of_memory(capture: Capture) -> None:

@@ -54,6 +54,7 @@ class AveragedStep:
 
     def __init__(self, stepper: Stepper, model: nn.Module, device: torch.device, others: list[Incident]) -> None:
         self._stepper, self._model = stepper, model
+        self.losses: dict[int, dict[int, float]] = {part.rank: {} for part in others}
         self._others = [(Passes(part, model, device), Stepper(stepper.task, part)) for part in others]
 
     def run(self, step: int, batch: Any, own: Passes) -> Any:
@@ -63,7 +64,7 @@ class AveragedStep:
         passed = {own.incident.rank: (self._gradients(), self._buffers())}
         for passes, stepper in self._others:
             self._put_buffers(before)  # DistributedDataParallel sends those of rank 0 before each forward pass
-            passes.run(step, None, stepper.gradients)
+            self.losses[passes.incident.rank][step] = float(passes.run(step, None, stepper.gradients))
             passed[passes.incident.rank] = (self._gradients(), self._buffers())
         self._put_buffers(passed[min(passed)][1])
         self._put_mean([passed[rank][0] for rank in sorted(passed)])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from steadyrun.program.task import Factory
     from steadyrun.replay.compare import Proof
     from steadyrun.replay.experiments import OnRow, Why
+    from steadyrun.replay.hardware import Hardware
     from steadyrun.replay.hunt import Culprit
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.session import Session
@@ -43,6 +44,9 @@ class Replay:
     token_losses: list[float] | None = None
     inputs: dict[int, int | None] = field(default_factory=dict)
     why: Why | None = None  # the result of the experiments, if `explain` was called
+    explained: str = ""  # what the replay's first different step does otherwise than the run, if it is known
+    other_losses: dict[int, dict[int, float]] = field(default_factory=dict)  # of the other ranks, if they were executed
+    hardware: Hardware | None = None  # whether software, data or this machine caused it
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 
     @property

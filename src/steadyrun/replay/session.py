@@ -65,6 +65,10 @@ class Session:
             return self._average.run(step, batch, self._own)
         return self._own.run(step, batch, self.stepper.run)
 
+    def other_losses(self) -> dict[int, dict[int, float]]:
+        """The losses of the other ranks in the last execution of each step, by rank."""
+        return {} if self._average is None else {rank: dict(losses) for rank, losses in self._average.losses.items()}
+
     def random(self, step: int) -> tuple[RandomState, RandomState]:
         """The random states at the start of a step and of its forward pass."""
         return self._own.random(step)
@@ -109,12 +113,13 @@ def replay_live(
 def replay_task(path: Path, task: Task, step: int | None, record: Record, **options: Any) -> Replay:
     """Replay an incident of the run at `path` with the objects of a task, which are as before afterwards."""
     from steadyrun.replay.incident import choose
-    from steadyrun.replay.investigation import investigate
+    from steadyrun.replay.investigation import TIMES, checked_times, investigate
 
     threads = torch.get_num_threads()
     with untouched(task):
         try:
-            session = Session(choose(path, step), task, record, options.pop("threads", threads))
-            return investigate(session, **options)
+            incident = choose(path, step, options.pop("rank", None))
+            session = Session(incident, task, record, options.pop("threads", threads))
+            return investigate(session, times=checked_times(options.pop("repeat", TIMES)), **options)
         finally:
             torch.set_num_threads(threads)

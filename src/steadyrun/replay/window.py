@@ -25,6 +25,7 @@ from steadyrun.program.packing import Packed
 from steadyrun.program.torch_compat import foreach_norm, foreach_sub
 from steadyrun.replay import compare as proving
 from steadyrun.replay.difference_search import prove
+from steadyrun.replay.repetitions import OnStep, execute_again, first_execution, is_finite, judge_repetitions
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
 
@@ -149,12 +150,14 @@ def _positional(func: Callable[..., Tensor]) -> int:
 
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
-OnStep = Callable[[int, int, float], None]
-"""Called after each step with the number of steps done, the number of all steps, and the loss."""
 
+def execute_window(
+    session: Session, *, until: int | None = None, on_step: OnStep | None = None, times: int = 1
+) -> Replay:
+    """Run the window from the checkpoint to the last captured step, and compare it with the recording.
 
-def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
-    """Run the window from the checkpoint to the last captured step, and compare it with the recording."""
+    `times` is how often it runs in all: the first time under the recorder, then bare.
+    """
     incident = session.incident
     steps = _window(session, until)
     if not os.access(incident.folder, os.W_OK):
@@ -166,9 +169,20 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
     if incident.replay_folder.exists():
         shutil.rmtree(incident.replay_folder)
     result = Replay(incident, session, proving.compare({}, {}, ""), {}, incident.replay_folder)
-    before = _execute_all(session, steps, result, on_step)
+    before = _execute_all(session, steps, result, _among(on_step, 0, len(steps) * times))
+    result.other_losses = session.other_losses()
+    repetitions = [first_execution(session, result)] if times > 1 else []
+    for done in range(1, times):
+        repetitions.append(execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times)))
     result.proof = prove(session, result, before)
+    if repetitions:
+        result.hardware = judge_repetitions(session, result, repetitions)
     return result
+
+
+def _among(on_step: OnStep | None, done: int, total: int) -> OnStep | None:
+    """`on_step` for one of several executions, which counts the steps of all."""
+    return None if on_step is None else lambda step, _, loss: on_step(done + step, total, loss)
 
 
 def _window(session: Session, until: int | None) -> list[int]:
@@ -216,7 +230,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
             changes.add(step, session.objects.model, before)
             if on_step is not None:
                 on_step(done + 1, len(steps), value)
-            if result.first_bad is None and not (math.isfinite(value) and _finite(session)):
+            if result.first_bad is None and not (math.isfinite(value) and is_finite(session)):
                 result.first_bad, result.before_bad, pool = step, before, training.Pool()
                 if step >= result.incident.step:
                     break
@@ -244,10 +258,6 @@ class _Inputs:
 
     def __exit__(self, *_: object) -> None:
         self._boundary.disarm()
-
-
-def _finite(session: Session) -> bool:
-    return training.all_finite(list(session.task.model.parameters()))
 
 
 def _same(one: float, other: float) -> bool:
