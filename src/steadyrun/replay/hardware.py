@@ -47,6 +47,7 @@ class Evidence:
     majority: int  # repetitions with the most common bits
     holds: bool  # the replay equals the recording, bit for bit or within the tolerance
     host: str
+    of: str = "the incident"  # what comes back, or does not
     run_host: str = ""
     deterministic: bool = False  # torch's deterministic algorithms, or the CPU with one thread
     equal_before: int = 0  # recorded losses that are bit-equal before the first that differs
@@ -68,9 +69,9 @@ class Evidence:
     def back(self) -> str:
         """`the incident never comes back in 3 repetitions`, `the incident comes back in 2 of 3 repetitions`."""
         if self.never:
-            return f"the incident never comes back in {counted(self.times, 'repetition')}"
+            return f"{self.of} never comes back in {counted(self.times, 'repetition')}"
         of = "all " if self.always else f"{self.repeated} of "
-        return f"the incident comes back in {of}{counted(self.times, 'repetition')}"
+        return f"{self.of} comes back in {of}{counted(self.times, 'repetition')}"
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,16 @@ def _is_transient(evidence: Evidence) -> bool:
     return evidence.never and evidence.agree and evidence.first is not None and evidence.equal_before >= ENOUGH
 
 
-def _when(evidence: Evidence) -> str:
+def _where_wrong(evidence: Evidence) -> str:
     assert evidence.first is not None
     return (
-        f"{evidence.back}, which agree bit for bit; {evidence.equal_before} losses "
-        f"before it are bit-equal to the recording, then {evidence.first.words}: a memory or arithmetic error, "
-        "such as a bit flip, unless the loop itself changes weights, gradients or moments at this step"
+        f"a memory or arithmetic error, such as a bit flip: {evidence.first.words}. {evidence.back.capitalize()}, which "
+        f"agree bit for bit, and {counted(evidence.equal_before, 'step')} before it equal the recording. A loop that "
+        "itself changes weights, gradients or moments at this step would look the same"
     )
 
 
-_CODE = "The cause is in the code, the settings or the data: the experiments name it"
+_CODE = "Look for the cause in the code, the settings or the data: the experiments name it"
 _DECIDE = "Make the program deterministic (torch.use_deterministic_algorithms(True), one thread) and replay again"
 
 TABLE: tuple[Rule, ...] = (
@@ -142,7 +143,7 @@ TABLE: tuple[Rule, ...] = (
         lambda evidence: (
             f"{evidence.back}"
             + (", with the recorded numbers" if evidence.holds else ", although not with the recorded numbers")
-            + ": software or data"
+            + ": hardware is not the cause"
         ),
         lambda _: _CODE,
     ),
@@ -198,7 +199,7 @@ TABLE: tuple[Rule, ...] = (
         "one-step-differs",
         _is_transient,
         TRANSIENT,
-        _when,
+        _where_wrong,
         lambda evidence: (
             f"Resume from a checkpoint before step {evidence.first.step if evidence.first else 0}; watch "
             f"{evidence.run_host or evidence.host} (ECC counters, memory test), and drain it if this happens again"

@@ -97,7 +97,7 @@ def investigate(
     The result is written to the incident's folder as replay.json, beside the measurements of every step.
     """
     result = execute_window(session, until=until, on_step=on_step, times=times)
-    if hunting and result.before_bad is not None and result.happened:
+    if hunting and result.before_bad is not None and result.happened and result.began_on is None:
         _hunt(session, result)
     replace_file(session.incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return result

@@ -156,6 +156,11 @@ def _bad_step(result: Replay) -> list[str]:
     if result.first_bad is not None:
         only = "" if result.happened else " (only in this replay; in the run it was finite)"
         lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}{only}.")
+    if result.began_on is not None:
+        lines.append(
+            f"It begins with the loss of rank {result.began_on}: steadyrun replay RUN --rank {result.began_on} finds "
+            "the operation."
+        )
     if incident.raised and incident.step in result.losses:
         lines.append(f"Step {incident.step} did not raise: the exception of the run came from outside the step.")
     elif incident.raised:

@@ -21,8 +21,10 @@ from steadyrun.replay.incident import Incident
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
 from steadyrun.store.incident_files import read
+from steadyrun.store.joint_incidents import JOINED
 from steadyrun.store.reader import open_run
 
+_UNSEEN = frozenset({"asked", JOINED})  # kinds without a sign of their own
 Losses = Mapping[int, float]
 OnStep = Callable[[int, int, float], None]
 """Called after each step with the number of steps done, the number of all steps, and the loss."""
@@ -106,6 +108,7 @@ def _evidence(session: Session, result: Replay, repetitions: list[Repetition]) -
         agree=common == len(repetitions),
         majority=common,
         holds=proof.holds,
+        of="what was recorded" if incident.kind in _UNSEEN else "the incident",
         host=host,
         run_host=run_host,
         deterministic=_is_deterministic(session),
@@ -158,7 +161,7 @@ def _first_difference(session: Session, result: Replay) -> tuple[FirstDifference
     found = []
     for part, replayed in ((own, result.losses), *((part, result.other_losses[part.rank]) for part in session.ranks)):
         step, what = _in_losses(replayed, part.recorded("loss")), "loss"
-        at_norm = _in_norms(part, result, limit) if part is own else None
+        at_norm = None if session.ranks else _in_norms(part, result, limit)  # there it is of one rank's own gradients
         if at_norm is not None and (step is None or at_norm < step):
             step, what = at_norm, "gradient norm"
         if step is not None:

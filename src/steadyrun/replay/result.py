@@ -57,6 +57,14 @@ class Replay:
         recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
         return any(not math.isfinite(recorded[step]) for step in (bad, bad + 1) if step in recorded)
 
+    @property
+    def began_on(self) -> int | None:
+        """Another rank whose loss was the first that is not finite; None if it is the replayed one."""
+        if self.first_bad is None or not math.isfinite(self.losses.get(self.first_bad, math.nan)):
+            return None
+        bad = [rank for rank, losses in self.other_losses.items() if not math.isfinite(losses.get(self.first_bad, 0.0))]
+        return min(bad, default=None)
+
     def __str__(self) -> str:
         from steadyrun.replay.rendering import as_lines
 

@@ -12,6 +12,7 @@ from steadyrun.store.discover import plain
 from steadyrun.store.incident_files import (
     IN_REPORTS,
     REPRODUCED,
+    IncidentFiles,
     entries,
     experiment_record,
     part,
@@ -38,6 +39,9 @@ class IncidentCard:
     fix: str = ""
     examples: tuple[Mapping[str, Any], ...] = ()  # of the batch, where the replay names some
     postmortem: str = ""  # its file inside the run directory; "" if there is none
+    hardware: str = ""  # reproducible, transient, persistent or undecided; "" if the replay did not repeat the steps
+    hardware_why: str = ""
+    hardware_next: str = ""
     ranks: tuple[int, ...] = ()  # with several processes: the rank it happened on, then the others that kept a part
 
     @property
@@ -57,8 +61,13 @@ class IncidentCard:
             "removed_by": list(self.removed_by),
             "fix": self.fix,
             "examples": [dict(example) for example in self.examples],
+            "hardware": self.hardware or None,
             **({"ranks": list(self.ranks)} if self.ranks else {}),
         }
+
+    @property
+    def blames_hardware(self) -> bool:
+        return self.hardware in {"transient", "persistent"}
 
     def sentence(self, run: str) -> str:
         """What happened and what proved to be the cause, or what to type to find out."""
@@ -82,6 +91,10 @@ class IncidentCard:
             if self.missing:
                 return f"It cannot be replayed: {self.missing.rstrip('.')}."
             return f"Not replayed yet: {self.command(run)}"
+        if self.blames_hardware:
+            return (
+                f"Hardware, by replay ({self.hardware}): {self.hardware_why.rstrip('.')}. Next: {self.hardware_next}."
+            )
         if self.replay not in REPRODUCED:
             return f"The replay does not prove a cause: {self.replay.replace('-', ' ')}."
         if not self.cause:
@@ -127,6 +140,7 @@ def _incident(step: int, folder: Path) -> IncidentCard | None:
         return happened
     record = experiment_record(files.tried or part(files.replay, "experiments"))
     happened = replace(happened, replay=files.proof, verdict=record.verdict if record else "")
+    happened = _with_hardware(happened, files)
     if not files.reproduced:
         return happened
     decided = record if record and record.decided else None
@@ -137,6 +151,12 @@ def _incident(step: int, folder: Path) -> IncidentCard | None:
         fix=text(files.culprit, "fix"),
         examples=tuple(entries(files.culprit, "examples")),
     )
+
+
+def _with_hardware(card: IncidentCard, files: IncidentFiles) -> IncidentCard:
+    """Add what the repetitions of the replay proved about the machine."""
+    verdict, why, following = (text(part(files.replay, "hardware"), key) for key in ("verdict", "why", "next"))
+    return replace(card, hardware=verdict, hardware_why=why, hardware_next=following)
 
 
 def _row(example: Mapping[str, Any]) -> str:
