@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import steadyrun
 
-STEPS, AT = 130, 113  # a spike counts once 100 losses came before it
+STEPS, AT = 130, 112  # a spike counts once 100 losses came before it; digests are of even steps
 EXPONENT = 30  # the top bit of a float32's exponent
 
 
@@ -51,6 +51,7 @@ def train(
     spoil: Callable[[dict[str, Tensor], int], None] | None = None,
     after_update: Callable[[nn.Module, int], None] | None = None,
     asked: bool = False,
+    joined: bool = False,
 ) -> None:
     rank = dist.get_rank()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -70,13 +71,13 @@ def train(
             run.step(loss, batch=batch)
             if asked and rank == 1 and step == AT:
                 run.incident("look again")
-        if asked:
-            wait_for(folder / "incidents" / f"step-{AT:07d}" / "rank-00001" / "incident.json")
+        if joined:
+            wait_for_incident(folder / "incidents")
 
 
-def wait_for(path: Path) -> None:
-    """Until the other rank's thread has written a file: this rank then finds it when it closes its run."""
-    while not path.exists():
+def wait_for_incident(folder: Path) -> None:
+    """Until the thread of rank 1 has written its part: rank 0 finds it when it closes its run, at the latest."""
+    while not list(folder.glob("step-*/rank-00001/incident.json")):
         time.sleep(0.01)
 
 
@@ -93,11 +94,11 @@ def one_rank_nan(folder: Path) -> None:
 def weight_flip(folder: Path) -> None:
     """One bit of rank 1's last layer flips after an update."""
     model = DistributedDataParallel(plain_model())
-    train(folder, model, after_update=lambda net, _: flip(net.module[4].weight.data))
+    train(folder, model, after_update=lambda net, _: flip(net.module[4].weight.data), joined=True)
 
 
 def healthy(folder: Path) -> None:
-    train(folder, DistributedDataParallel(plain_model()), asked=True)
+    train(folder, DistributedDataParallel(plain_model()), asked=True, joined=True)
 
 
 def sharded(folder: Path) -> None:

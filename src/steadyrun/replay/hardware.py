@@ -9,6 +9,7 @@ from typing import Any
 from steadyrun.text import counted
 
 REPRODUCIBLE, TRANSIENT, PERSISTENT, UNDECIDED = "reproducible", "transient", "persistent", "undecided"
+_SHOWN = 3
 ENOUGH = 3  # recorded losses before the first difference that must be bit-equal
 
 
@@ -17,12 +18,16 @@ class FirstDifference:
     """The first step at which the recording and the replay differ beyond the tolerance, and in what."""
 
     step: int
-    what: str  # loss, or gradient norm
+    what: str  # loss, gradient norm, or parameters (the digest after the step)
     rank: int | None = None  # with several processes: the rank that differs first
+    blocks: tuple[str, ...] = ()  # whose parameters differ, if a digest shows it
 
     @property
     def words(self) -> str:
         on = "" if self.rank is None else f" on rank {self.rank}"
+        if self.what == "parameters":
+            more = f" and {len(self.blocks) - _SHOWN} more" if len(self.blocks) > _SHOWN else ""
+            return f"the parameters of {', '.join(self.blocks[:_SHOWN])}{more} differ after step {self.step}{on}"
         if self.what == "loss":
             return f"a weight, a gradient or the optimizer's state differs in the update of step {self.step - 1}{on}"
         return f"the gradients of step {self.step} differ{on}"
@@ -95,6 +100,10 @@ class Hardware:
     next: str
     evidence: Evidence
 
+    @property
+    def blames_hardware(self) -> bool:
+        return self.verdict in {TRANSIENT, PERSISTENT}
+
     def to_dict(self) -> dict[str, Any]:
         return {"verdict": self.verdict, "rule": self.rule, "why": self.why, "next": self.next, **asdict(self.evidence)}
 
@@ -116,9 +125,9 @@ def _is_transient(evidence: Evidence) -> bool:
 def _where_wrong(evidence: Evidence) -> str:
     assert evidence.first is not None
     return (
-        f"a memory or arithmetic error, such as a bit flip: {evidence.first.words}. {evidence.back.capitalize()}, which "
-        f"agree bit for bit, and {counted(evidence.equal_before, 'step')} before it equal the recording. A loop that "
-        "itself changes weights, gradients or moments at this step would look the same"
+        f"a memory or arithmetic error, such as a bit flip: {evidence.first.words}. {evidence.back.capitalize()}, "
+        f"which agree bit for bit, and {counted(evidence.equal_before, 'step')} before it equal the recording. A "
+        "loop that itself changes weights, gradients or moments at this step would look the same"
     )
 
 

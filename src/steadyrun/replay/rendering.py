@@ -12,7 +12,6 @@ import numpy as np
 from steadyrun.capture.incident_folder import BATCH
 from steadyrun.program.tensor_files import damage
 from steadyrun.replay.compare import CLOSE, EXACT, UNKNOWN
-from steadyrun.replay.hardware import TRANSIENT
 from steadyrun.store.incident_files import token_count
 from steadyrun.text import percent, shown
 
@@ -115,12 +114,7 @@ def as_lines(result: Replay) -> list[str]:
         *_together(result),
         _proof_line(result),
     ]
-    transient = result.hardware is not None and result.hardware.verdict == TRANSIENT
-    lines += [
-        f"  differs: {difference.message.rstrip('.')}."
-        for difference in result.proof.differences
-        if not (transient and difference.what == "unknown")  # the verdict is the answer to it
-    ]
+    lines += [f"  differs: {difference.message.rstrip('.')}." for difference in result.proof.differences]
     lines += _bad_step(result)
     if result.violent is not None and result.proof.holds:
         change = result.violent

@@ -167,7 +167,19 @@ def _first_difference(session: Session, result: Replay) -> tuple[FirstDifference
         if step is not None:
             rank = part.rank if own.world > 1 else None
             found.append((FirstDifference(step, what, rank), _equal_before(part, replayed, step, what, limit)))
-    return min(found, key=lambda pair: pair[0].step, default=(None, 0))
+    first = min(found, key=lambda pair: pair[0].step, default=(None, 0))
+    return _with_digest(result, *first)
+
+
+def _with_digest(
+    result: Replay, first: FirstDifference | None, equal_before: int
+) -> tuple[FirstDifference | None, int]:
+    """Name the blocks, if a digest shows the difference before any loss does: after the update that was wrong."""
+    seen = None if result.digests is None else result.digests.first
+    if first is None or seen is None or seen.step >= first.step or not equal_before:
+        return first, equal_before
+    before = sum(step <= seen.step for step in result.losses)
+    return FirstDifference(seen.step, "parameters", seen.rank, seen.blocks), before
 
 
 def _in_losses(replayed: Losses, recorded: Losses) -> int | None:

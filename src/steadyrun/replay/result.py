@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from steadyrun.replay.hardware import Hardware
     from steadyrun.replay.hunt import Culprit
     from steadyrun.replay.incident import Incident
+    from steadyrun.replay.recorded_digests import RecordedDigests
     from steadyrun.replay.session import Session
     from steadyrun.replay.window import ParameterUpdate
 
@@ -46,6 +47,7 @@ class Replay:
     why: Why | None = None  # the result of the experiments, if `explain` was called
     explained: str = ""  # what the replay's first different step does otherwise than the run, if it is known
     other_losses: dict[int, dict[int, float]] = field(default_factory=dict)  # of the other ranks, if they were executed
+    digests: RecordedDigests | None = None  # the replay's parameters compared with those that the ranks recorded
     hardware: Hardware | None = None  # whether software, data or this machine caused it
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 

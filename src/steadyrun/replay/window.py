@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from steadyrun.program.packing import Packed
 from steadyrun.program.torch_compat import foreach_norm, foreach_sub
 from steadyrun.replay import compare as proving
 from steadyrun.replay.difference_search import prove
+from steadyrun.replay.recorded_digests import RecordedDigests
 from steadyrun.replay.repetitions import OnStep, execute_again, first_execution, is_finite, judge_repetitions
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
@@ -177,6 +178,9 @@ def execute_window(
     result.proof = prove(session, result, before)
     if repetitions:
         result.hardware = judge_repetitions(session, result, repetitions)
+        if result.hardware.blames_hardware:  # this is the answer to a difference without a known reason
+            known = [difference for difference in result.proof.differences if difference.what != "unknown"]
+            result.proof = replace(result.proof, differences=known)
     return result
 
 
@@ -205,6 +209,9 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
     run = session.record(
         result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0], rank=0
     )
+    digests = result.digests = RecordedDigests(
+        session.objects.model, [session.incident, *session.ranks] if session.ranks else []
+    )
     with run, _Inputs(session, result.inputs) as inputs:
         task = session.task
         run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
@@ -224,6 +231,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
             if isinstance(tokens, TokenLosses):
                 result.token_losses = tokens.losses()
             result.losses[step] = value = float(loss)
+            digests.compare(step)
             run.step(loss, batch=session.incident.batch(step, session.device), step=step)
             if different is None and step in recorded and not _same(value, recorded[step]):
                 different, pool = before, training.Pool()
