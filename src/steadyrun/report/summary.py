@@ -130,8 +130,11 @@ def _incidents(report: Report, whole: bool) -> Section:
 
 
 def _incident(card: IncidentCard) -> Iterator[tuple[str, str]]:
-    where = f"step {card.step}, {card.kind}"
+    where = card.where
     yield where, short(card.why, LINE - len(where))
+    if card.blames_hardware:
+        yield f"hardware, {card.hardware}", short(card.hardware_why, LENGTH - len("hardware, persistent"))
+        yield "next", short(card.hardware_next, LINE)
     if card.proved:
         yield "cause, proved by replay", short(card.cause, LENGTH - 2 * len("cause, proved by replay"))
     if card.fix:
