@@ -11,6 +11,7 @@ from cases import CASES as CONFIGURATION
 from cases import CONFIG, MANIFEST, run
 from dynamics_cases import CASES as DYNAMICS
 from dynamics_cases import CHECKPOINT, NORMS, RISEN, THROWN, jump, put
+from goal_cases import CASES as GOALS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_cases import CASES as LOGS
@@ -23,7 +24,7 @@ from steadyrun.records import Series
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS + VITAL_SIGNS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + GOALS + LOGS + VITAL_SIGNS
 
 
 def label(case: tuple[str, str, Any]) -> str:

@@ -131,6 +131,8 @@ SECTIONS = {
     "A6": "audits of a resume",
     "A7": "audits of the end",
     "A8": "audits of attention",
+    "G1": "preferences",
+    "G2": "policies",
     "P1": "preflight: the data",
     "P2": "preflight: the loaders",
     "P3": "preflight: the loss and the model",

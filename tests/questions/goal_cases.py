@@ -1,0 +1,76 @@
+"""Small synthetic runs of preference tuning and reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cases import NOISE
+from synthetic import Synthetic
+
+ROWS = np.arange(60)
+SHAKY = NOISE[:60]
+UP, DOWN, LEVEL = ROWS / 60, 1 - ROWS / 60, np.full(60, 0.5)
+SOLVED = np.minimum(1.0, ROWS / 20)
+
+
+def goal(**series: Any) -> Synthetic:
+    return Synthetic(config={}, manifest={}, **{name.replace("__", "/"): values for name, values in series.items()})
+
+
+def policy(reward: Any = None, **series: Any) -> Synthetic:
+    return goal(reward=UP + 0.01 * SHAKY if reward is None else reward, **series)
+
+
+MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
+CASES: list[tuple[str, str, Any]] = [
+    ("G1.1", "not-applicable", goal(loss=DOWN)),
+    ("G1.1", "not-applicable", goal(rewards__margins=UP[:5])),
+    ("G1.1", "rises", goal(**MARGINS)),
+    ("G1.1", "rises", goal(**MARGINS, rewards__accuracies=0.5 + UP / 3)),
+    ("G1.1", "rises", goal(rewards__margins=0.02 * SHAKY[:20])),  # too short to call it flat
+    ("G1.1", "reversed", goal(rewards__margins=-2 * UP + 0.02 * SHAKY, rewards__accuracies=0.5 - UP / 3)),
+    ("G1.1", "flat", goal(rewards__margins=0.02 * SHAKY, rewards__accuracies=0.5 + 0.01 * SHAKY)),
+    ("G1.2", "not-applicable", goal(**MARGINS)),
+    ("G1.2", "stay", goal(logps__chosen=-200 + SHAKY, logps__rejected=-210 - 50 * UP)),
+    ("G1.2", "both-fall", goal(logps__chosen=-200 - 40 * UP + SHAKY, logps__rejected=-210 - 90 * UP)),
+    ("G1.2", "chosen-falls", goal(logps__chosen=-200 - 40 * UP + SHAKY)),
+    ("G1.2", "collapse", goal(logps__chosen=-200 - 400 * UP + SHAKY, logps__rejected=-210 - 900 * UP)),
+    ("G2.1", "not-applicable", policy()),
+    ("G2.1", "vary", policy(frac_reward_zero_std=0.3 + 0.01 * SHAKY)),
+    ("G2.1", "vary", policy(reward_std=0.3 + 0.01 * SHAKY)),
+    ("G2.1", "all-right", policy(SOLVED, frac_reward_zero_std=np.minimum(1.0, ROWS / 30))),
+    ("G2.1", "all-wrong", policy(np.zeros(60), frac_reward_zero_std=np.ones(60))),
+    ("G2.1", "all-wrong", policy(DOWN, reward_std=np.where(ROWS < 30, 0.4, 0.0))),
+    ("G2.2", "not-applicable", policy()),
+    ("G2.2", "not-applicable", goal(loss=DOWN, entropy=DOWN)),  # not of a policy
+    ("G2.2", "not-applicable", policy(entropy=UP - 0.5)),  # of continuous actions
+    ("G2.2", "alive", policy(entropy=0.7 - 0.3 * UP)),
+    ("G2.2", "alive", policy(entropy_loss=-0.7 + 0.3 * UP)),
+    ("G2.2", "low", policy(entropy=0.7 * np.exp(-ROWS / 5))),
+    ("G2.2", "gone", policy(LEVEL + 0.01 * SHAKY, entropy=0.7 * np.exp(-ROWS / 5))),
+    ("G2.2", "runaway", policy(DOWN + 0.01 * SHAKY, actor__entropy=0.5 + 3 * UP)),
+    ("G2.3", "not-applicable", goal(loss=DOWN, kl=UP)),  # of a VAE
+    ("G2.3", "near", policy(kl=0.1 * UP + 0.001 * SHAKY)),
+    ("G2.3", "far", policy(kl=0.01 * np.exp(ROWS / 10))),
+    ("G2.3", "runaway", policy(DOWN + 0.01 * SHAKY, objective__kl=0.01 * np.exp(ROWS / 10))),
+    ("G2.3", "negative", policy(objective__kl=-5 * UP + 0.05 * SHAKY)),
+    ("G2.4", "not-applicable", policy()),
+    ("G2.4", "end", policy(completions__clipped_ratio=0.1 * UP, completions__mean_length=100 + 50 * UP)),
+    ("G2.4", "end", policy(completions__mean_length=100 + 900 * UP)),  # reasoning that pays
+    ("G2.4", "truncated", policy(response_length__clip_ratio=UP)),
+    ("G2.4", "short", policy(LEVEL, completion_length=200 * np.exp(-ROWS / 5))),
+    ("G2.4", "runaway", policy(DOWN + 0.01 * SHAKY, response_length__mean=100 + 900 * UP)),
+    ("G2.5", "not-applicable", policy()),
+    ("G2.5", "explains", policy(train__explained_variance=0.8 * UP)),
+    ("G2.5", "unexplained", policy(explained_variance=0.01 * SHAKY)),
+    ("G2.5", "nothing", policy(LEVEL + 0.01 * SHAKY, critic__vf_explained_var=0.01 * SHAKY)),
+    ("G2.5", "off-centre", policy(critic__advantages__mean=LEVEL * 4, critic__advantages__std=LEVEL)),
+    ("G2.6", "not-applicable", policy()),
+    ("G2.6", "agree", policy(sampling__sampling_logp_difference__mean=0.02 + 0.001 * SHAKY)),
+    ("G2.6", "differ", policy(training__rollout_probs_diff_mean=0.02 + 0.5 * UP)),
+    ("G2.7", "not-applicable", policy()),
+    ("G2.7", "small", policy(train__clip_fraction=0.2 * UP, train__approx_kl=0.01 * UP)),
+    ("G2.7", "large", policy(train__clip_fraction=0.9 * np.minimum(1, 2 * UP))),
+    ("G2.7", "too-large", policy(DOWN + 0.01 * SHAKY, losses__approx_kl=UP)),
+]
