@@ -29,7 +29,7 @@ class CartPoles:
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float]]:
         """Rewards, which episodes ended, and the lengths of these; ended carts start again."""
-        place, speed, angle, turn = self.state.T
+        _place, speed, angle, turn = self.state.T
         force = np.where(actions == 1, 10.0, -10.0)
         sine, cosine = np.sin(angle), np.cos(angle)
         pushed = (force + 0.05 * turn**2 * sine) / 1.1

@@ -1,4 +1,4 @@
-"""Small synthetic runs of preference tuning and reinforcement learning."""
+"""Small synthetic runs with adapters, and of preference tuning and reinforcement learning."""
 
 from __future__ import annotations
 
@@ -22,8 +22,57 @@ def policy(reward: Any = None, **series: Any) -> Synthetic:
     return goal(reward=UP + 0.01 * SHAKY if reward is None else reward, **series)
 
 
+def weight(name: str, *, trainable: bool = True, largest: float = 0.1) -> dict[str, Any]:
+    return {"name": name, "trainable": trainable, "min": -largest, "max": largest, "shape": [8, 8]}
+
+
+BASE = [weight("layer.weight", trainable=False), weight("layer.norm.weight", trainable=False)]
+LORA = [weight("layer.lora_A.default.weight"), weight("layer.lora_B.default.weight", largest=0.0)]
+NAMES = [str(each["name"]) for each in LORA]
+
+
+def adapted(
+    weights: list[dict[str, Any]] | None = None,
+    optimized: list[str] = NAMES,
+    rate: float = 2e-4,
+    config: dict[str, Any] | None = None,
+    adapters: dict[str, Any] | None = None,
+    **series: Any,
+) -> Synthetic:
+    groups = [{"class": "AdamW", "settings": {"lr": rate}, "parameters": optimized}]
+    manifest = {"initial_weights": [*BASE, *LORA] if weights is None else weights, "param_groups": groups}
+    return Synthetic(config or {}, {**manifest, "adapters": adapters or {}}, loss=DOWN, **series)
+
+
+FROZEN = [{**each, "trainable": False} for each in LORA]
+OPEN_BASE = [{**each, "trainable": True} for each in BASE]
+BY_HAND = [weight("w.lora_down"), weight("w.lora_up", largest=0.0)]
 MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
 CASES: list[tuple[str, str, Any]] = [
+    ("L1.1", "not-applicable", goal(loss=DOWN)),
+    ("L1.1", "pass", adapted()),
+    ("L1.1", "pass", adapted([*BASE, *BY_HAND], ["w.lora_down", "w.lora_up"])),
+    ("L1.1", "pass", adapted(adapter_norm=UP)),
+    ("L1.1", "frozen", adapted([*BASE, *FROZEN])),
+    ("L1.1", "not-optimized", adapted(optimized=["layer.weight"])),
+    ("L1.1", "merged", adapted(adapters={"merged": 2})),
+    ("L1.1", "never-move", adapted(adapter_norm=np.full(5, 3.0))),
+    ("L1.1", "partly", adapted(optimized=NAMES[:1])),
+    ("L1.2", "not-applicable", goal(loss=DOWN)),
+    ("L1.2", "zero", adapted()),
+    ("L1.2", "not-zero", adapted([*BASE, LORA[0], weight(NAMES[1])])),
+    ("L1.2", "trained-before", adapted([*BASE, LORA[0], weight(NAMES[1])], config={"init": "pretrained"})),
+    ("L1.2", "both-zero", adapted([*BASE, weight(NAMES[0], largest=0.0), LORA[1]])),
+    ("L1.3", "not-applicable", goal(loss=DOWN)),
+    ("L1.3", "usual", adapted(adapters={"scale": [2.0, 2.0]})),
+    ("L1.3", "usual", adapted()),
+    ("L1.3", "large", adapted(adapters={"scale": [64, 64]})),
+    ("L1.3", "small", adapted(adapters={"scale": [0.001, 2]})),
+    ("L1.3", "low-rate", adapted(rate=1e-6)),
+    ("L1.4", "not-applicable", goal(loss=DOWN)),
+    ("L1.4", "frozen", adapted()),
+    ("L1.4", "frozen", adapted([*OPEN_BASE[1:], BASE[0], *LORA], ["layer.norm.weight", *NAMES])),
+    ("L1.4", "trains", adapted([*OPEN_BASE, *LORA], ["layer.weight", *NAMES])),
     ("G1.1", "not-applicable", goal(loss=DOWN)),
     ("G1.1", "not-applicable", goal(rewards__margins=UP[:5])),
     ("G1.1", "rises", goal(**MARGINS)),
@@ -58,7 +107,8 @@ CASES: list[tuple[str, str, Any]] = [
     ("G2.4", "not-applicable", policy()),
     ("G2.4", "end", policy(completions__clipped_ratio=0.1 * UP, completions__mean_length=100 + 50 * UP)),
     ("G2.4", "end", policy(completions__mean_length=100 + 900 * UP)),  # reasoning that pays
-    ("G2.4", "truncated", policy(response_length__clip_ratio=UP)),
+    ("G2.4", "cut", policy(response_length__clip_ratio=UP)),
+    ("G2.4", "truncated", policy(LEVEL + 0.01 * SHAKY, response_length__clip_ratio=UP)),
     ("G2.4", "short", policy(LEVEL, completion_length=200 * np.exp(-ROWS / 5))),
     ("G2.4", "runaway", policy(DOWN + 0.01 * SHAKY, response_length__mean=100 + 900 * UP)),
     ("G2.5", "not-applicable", policy()),

@@ -22,4 +22,4 @@ def test_every_edge_is_an_arrow() -> None:
 
 def test_each_tree_says_what_comes_after_it() -> None:
     assert drawn("configuration")[-1] == "└─ no fault: the dynamics tree"
-    assert set(TREES) == {"configuration", "dynamics", "signatures", "audits", "goals", "vital signs"}
+    assert set(TREES) == {"configuration", "dynamics", "signatures", "audits", "post-training", "vital signs"}

@@ -5,14 +5,14 @@ Output: a `Walk`: the questions asked, with their answers.
 """
 
 from steadyrun.questions.form import Question
-from steadyrun.trees import audits, configuration, dynamics, goals, signatures, vital_signs
+from steadyrun.trees import audits, configuration, dynamics, post_training, signatures, vital_signs
 
 TREES: dict[str, tuple[Question, ...]] = {
     "configuration": configuration.TREE,
     "dynamics": dynamics.TREE,
     "signatures": signatures.TREE,
     "audits": audits.TREE,
-    "goals": goals.TREE,
+    "post-training": post_training.TREE,
     "vital signs": vital_signs.TREE,
 }
 QUESTIONS: dict[str, Question] = {question.code: question for tree in TREES.values() for question in tree}

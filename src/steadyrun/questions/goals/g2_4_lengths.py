@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import ERRORS, ROWS, reward_improves
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import LENGTH, TRUNCATED, first_level, last_level, metric
@@ -29,7 +29,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 def _outcome(run: Signals, measured: dict[str, float], limit: Limits) -> str:
     if measured.get("truncated", 0.0) > limit["truncated"]:
-        return "truncated"
+        return "cut" if reward_improves(run, limit) else "truncated"
     if "length_start" not in measured or reward_improves(run, limit):
         return "end"
     growth = measured["length_end"] / max(measured["length_start"], 1.0)
@@ -76,6 +76,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="end", answer=PASS, meaning="the answers end by themselves"),
+        Outcome(
+            name="cut",
+            answer=NOTE,
+            meaning="most answers are truncated, and the reward improves",
+            fix="Raise the maximum length of an answer, unless it is meant.",
+        ),
         Outcome(
             name="truncated",
             answer=SUSPECT,

@@ -1,5 +1,6 @@
-"""Preference tuning and reinforcement learning: asked of runs that log their numbers."""
+"""Adapters, preference tuning and reinforcement learning: asked of runs that have them."""
 
+from steadyrun.questions.adapters import l1_1_trained, l1_2_start, l1_3_scale, l1_4_base
 from steadyrun.questions.form import Question, node
 from steadyrun.questions.goals import (
     g1_1_margin,
@@ -14,6 +15,10 @@ from steadyrun.questions.goals import (
 )
 
 TREE: tuple[Question, ...] = (
+    node(l1_1_trained.QUESTION),
+    node(l1_2_start.QUESTION),
+    node(l1_3_scale.QUESTION),
+    node(l1_4_base.QUESTION),
     node(g1_1_margin.QUESTION),
     node(g1_2_chosen_likely.QUESTION),
     node(g2_1_groups.QUESTION),
