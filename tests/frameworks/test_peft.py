@@ -87,9 +87,7 @@ def preferences(folder: Path, rate: float = 1e-3) -> steadyrun.Report:
     trainer = DPOTrainer(
         model=tiny_llama(),
         ref_model=tiny_llama(),
-        args=DPOConfig(
-            **arguments(folder, bf16=False, max_steps=60, learning_rate=rate), beta=-0.1 if swapped else 0.1
-        ),
+        args=DPOConfig(**arguments(folder, bf16=False, max_steps=60, learning_rate=rate)),
         processing_class=tiny_tokenizer(),
         train_dataset=Dataset.from_dict(rows),
         callbacks=[SteadyrunCallback(folder / "run")],
