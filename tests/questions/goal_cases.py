@@ -48,7 +48,45 @@ FROZEN = [{**each, "trainable": False} for each in LORA]
 OPEN_BASE = [{**each, "trainable": True} for each in BASE]
 BY_HAND = [weight("w.lora_down"), weight("w.lora_up", largest=0.0)]
 MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
+
+
+def tokens(**counts: Any) -> Synthetic:
+    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "cut": 0}
+    return Synthetic({}, {"supervision": {**usual, "roles": CHAT, **counts}}, loss=DOWN)
+
+
+def chat(user: int, assistant: int) -> dict[str, Any]:
+    """Of 100 tokens each, how many are learned."""
+    return {"user": {"learned": user, "tokens": 100}, "assistant": {"learned": assistant, "tokens": 100}}
+
+
+CHAT = chat(0, 100)
 CASES: list[tuple[str, str, Any]] = [
+    ("M1.1", "not-applicable", goal(loss=DOWN)),
+    ("M1.1", "pass", tokens()),
+    ("M1.1", "pass", tokens(roles={})),
+    ("M1.1", "some-empty", tokens(empty=2)),
+    ("M1.1", "empty", tokens(empty=20)),
+    ("M1.1", "nothing", tokens(learned=0, empty=32)),
+    ("M1.1", "reversed", tokens(roles=chat(100, 2))),
+    ("M1.2", "not-applicable", tokens(roles={})),
+    ("M1.2", "masked", tokens(roles=chat(4, 100))),
+    ("M1.2", "learned", tokens(roles=chat(100, 100))),
+    ("M1.2", "partly", tokens(roles=chat(40, 100))),
+    ("M1.3", "not-applicable", tokens(roles={})),
+    ("M1.3", "learned", tokens()),
+    ("M1.3", "some-cut", tokens(cut=6, ends=26, learned_ends=26)),
+    ("M1.3", "cut", tokens(cut=30, ends=2)),
+    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0)),
+    ("M1.3", "masked", tokens(learned_ends=0)),
+    ("M1.3", "padding", tokens(learned_padding=800)),
+    ("M1.4", "not-applicable", goal(loss=DOWN)),
+    ("M1.4", "pass", tokens()),
+    ("M1.4", "pass", tokens(packed=8, restarts=8)),
+    ("M1.4", "foreign", tokens(foreign=["<|im_start|>"])),
+    ("M1.4", "twice", tokens(double_starts=32)),
+    ("M1.4", "together", tokens(packed=8)),
+    ("M1.4", "partly", tokens(packed=8, restarts=3)),
     ("L1.1", "not-applicable", goal(loss=DOWN)),
     ("L1.1", "pass", adapted()),
     ("L1.1", "pass", adapted([*BASE, *BY_HAND], ["w.lora_down", "w.lora_up"])),

@@ -22,6 +22,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from steadyrun.capture.checkpoints import Rollback
     from steadyrun.errors import FaultFound
+    from steadyrun.probes.learned_tokens import LearnedTokens
     from steadyrun.probes.probe_set import Watcher
     from steadyrun.replay.result import Replay
 
@@ -91,6 +92,7 @@ class Attachment:
         self._config, self._every = config, every
         self._program: Callable[[], tuple[Any, ...]] | None = None
         self.watcher: Watcher | None = None
+        self.learned_tokens: LearnedTokens | None = None
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def look_for_loaders(self, frame: FrameType) -> None:
@@ -138,6 +140,14 @@ class Attachment:
         self.turn = self._steps.next
         if self.watcher is not None:
             self.watcher.attach(self.turn)
+            self._look_for_tokens(watched.tokenizer)
+
+    def _look_for_tokens(self, tokenizer: Any) -> None:
+        from steadyrun.probes.learned_tokens import LearnedTokens
+
+        if self.learned_tokens is None:
+            save = self._writer.save_manifest_soon
+            self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts))
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""

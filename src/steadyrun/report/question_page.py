@@ -131,6 +131,7 @@ SECTIONS = {
     "A6": "audits of a resume",
     "A7": "audits of the end",
     "A8": "audits of attention",
+    "M1": "learned tokens",
     "L1": "adapters",
     "G1": "preferences",
     "G2": "policies",

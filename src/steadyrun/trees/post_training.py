@@ -1,4 +1,4 @@
-"""Adapters, preference tuning and reinforcement learning: asked of runs that have them."""
+"""Learned tokens, adapters, preference tuning and reinforcement learning: asked of runs that have them."""
 
 from steadyrun.questions.adapters import l1_1_trained, l1_2_start, l1_3_scale, l1_4_base
 from steadyrun.questions.form import Question, node
@@ -13,8 +13,13 @@ from steadyrun.questions.goals import (
     g2_6_sampler,
     g2_7_update_size,
 )
+from steadyrun.questions.supervision import m1_1_answers, m1_2_prompts, m1_3_ends, m1_4_format
 
 TREE: tuple[Question, ...] = (
+    node(m1_1_answers.QUESTION),
+    node(m1_2_prompts.QUESTION),
+    node(m1_3_ends.QUESTION),
+    node(m1_4_format.QUESTION),
     node(l1_1_trained.QUESTION),
     node(l1_2_start.QUESTION),
     node(l1_3_scale.QUESTION),

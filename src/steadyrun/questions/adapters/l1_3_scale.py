@@ -76,7 +76,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the scale of the adapters is far too large",
             fix="Set lora_alpha to between r / 2 and 2 r.",
-            experiment="Train 50 steps with lora_alpha=r. If the loss is lower, the scale was too large.",
+            experiment="Train 50 steps with lora_alpha=r and compare the losses at step 50. If the new one is lower, "
+            "the scale was too large.",
             explains=("C4", "D2"),
         ),
         Outcome(
@@ -84,7 +85,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the scale of the adapters is far too small",
             fix="Set lora_alpha to between r / 2 and 2 r.",
-            experiment="Train 50 steps with lora_alpha=r. If the loss is lower, the scale was too small.",
+            experiment="Train 50 steps with lora_alpha=r and compare the losses at step 50. If the new one is lower, "
+            "the scale was too small.",
             explains=("C4", "V1.1"),
         ),
         Outcome(
