@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -225,7 +226,8 @@ def test_the_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "steadyrun", "look"]
 
     def run(*given: str) -> subprocess.CompletedProcess[str]:
-        here = {"PYTHONPATH": str(Path(__file__).parent), "PATH": ""}
+        path = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         return subprocess.run([*words, *given], capture_output=True, text=True, cwd=tmp_path, check=False, env=here)
 
     good = run("program.py:batches", "--html", "page.html")
