@@ -231,7 +231,7 @@ def test_the_command(tmp_path: Path) -> None:
         return subprocess.run([*words, *given], capture_output=True, text=True, cwd=tmp_path, check=False, env=here)
 
     good = run("program.py:batches", "--html", "page.html")
-    assert (good.returncode, good.stderr.strip()) == (0, "steadyrun: wrote page.html")
+    assert (good.returncode, good.stderr.strip()) == (0, "wrote page.html")
     assert "assistant:" in good.stdout
     assert "example 3" in good.stdout
     wrong = run("program.py:wrong", "--json")
