@@ -385,6 +385,10 @@ class Run:
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
                 self._flusher.examples.training(batch, row, kept)
+        tokens = self._attachment.learned_tokens
+        if batch is not None and tokens is not None and not self._problems.failed("learned tokens"):
+            with self._problems.contained("learned tokens"):
+                tokens.look(batch, row)
         self._flusher.add(row)
         self._steps.next = at + 1
         self._attachment.turn += 1

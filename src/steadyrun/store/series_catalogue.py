@@ -77,6 +77,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "update_ratio/*", "norm of the step's change of a block's parameters, relative to their norm", probe="blocks"
     ),
+    CatalogueEntry("adapter_norm", "norm of all parameters of adapters (LoRA and its relatives)", probe="blocks"),
     CatalogueEntry("stalled", "fraction of the elements with a gradient that the step did not change", probe="blocks"),
     CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
     CatalogueEntry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
