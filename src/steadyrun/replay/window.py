@@ -173,8 +173,10 @@ def execute_window(
     before = _execute_all(session, steps, result, _among(on_step, 0, len(steps) * times))
     result.other_losses = session.other_losses()
     repetitions = [first_execution(session, result)] if times > 1 else []
-    for done in range(1, times):
-        repetitions.append(execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times)))
+    repetitions += [
+        execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times))
+        for done in range(1, times)
+    ]
     result.proof = prove(session, result, before)
     if repetitions:
         result.hardware = judge_repetitions(session, result, repetitions)
