@@ -131,16 +131,16 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Record the trainings of the cells that follow: `%load_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    import importlib
 
-    notebook.load(shell)
+    importlib.import_module("steadyrun.scripts.notebook").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """End the recording: `%unload_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    import importlib
 
-    notebook.unload(shell)
+    importlib.import_module("steadyrun.scripts.notebook").unload(shell)
 
 
 def __dir__() -> list[str]:
