@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -173,14 +173,13 @@ def execute_window(
     before = _execute_all(session, steps, result, _among(on_step, 0, len(steps) * times))
     result.other_losses = session.other_losses()
     repetitions = [first_execution(session, result)] if times > 1 else []
-    for done in range(1, times):
-        repetitions.append(execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times)))
+    repetitions += [
+        execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times))
+        for done in range(1, times)
+    ]
     result.proof = prove(session, result, before)
     if repetitions:
         result.hardware = judge_repetitions(session, result, repetitions)
-        if result.hardware.blames_hardware:  # this is the answer to a difference without a known reason
-            known = [difference for difference in result.proof.differences if difference.what != "unknown"]
-            result.proof = replace(result.proof, differences=known)
     return result
 
 
