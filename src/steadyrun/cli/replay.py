@@ -48,7 +48,7 @@ def replay(
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes for the experiments.")] = 1,
     repeat: Annotated[
-        int, typer.Option(min=1, help="How often to run the steps: always, sometimes or never tells hardware apart.")
+        int, typer.Option(min=1, help="How often to run the steps, to separate hardware from software.")
     ] = 3,
     rank: Annotated[
         int | None,

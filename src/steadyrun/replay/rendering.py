@@ -12,6 +12,7 @@ import numpy as np
 from steadyrun.capture.incident_folder import BATCH
 from steadyrun.program.tensor_files import damage
 from steadyrun.replay.compare import CLOSE, EXACT, UNKNOWN
+from steadyrun.replay.hardware import REPRODUCIBLE
 from steadyrun.store.incident_files import token_count
 from steadyrun.text import percent, shown
 
@@ -99,7 +100,7 @@ def as_lines(result: Replay) -> list[str]:
     incident = result.incident
     on = f", rank {incident.rank}" if incident.world > 1 else ""
     lines = [f"Step {incident.step}{on}, {incident.kind}: {_sentence(incident.why)}"]
-    if result.hardware is not None:
+    if result.hardware is not None and result.hardware.blames_hardware:
         lines += _hardware(result.hardware)
     if result.why is not None:
         lines.append(f"Verdict: {result.why.verdict}. {_sentence(result.why.why)}")
@@ -115,6 +116,8 @@ def as_lines(result: Replay) -> list[str]:
         _proof_line(result),
     ]
     lines += [f"  differs: {difference.message.rstrip('.')}." for difference in result.proof.differences]
+    if result.hardware is not None and not result.hardware.blames_hardware:
+        lines += _hardware(result.hardware)
     lines += _bad_step(result)
     if result.violent is not None and result.proof.holds:
         change = result.violent
@@ -124,10 +127,9 @@ def as_lines(result: Replay) -> list[str]:
 
 
 def _hardware(hardware: Hardware) -> list[str]:
-    return [
-        f"Hardware or software: {hardware.verdict}. {_sentence(hardware.why)}",
-        f"Next: {_sentence(hardware.next)}",
-    ]
+    """The verdict; with the next thing to do unless the experiments, which follow, are that."""
+    lines = [f"Hardware or software: {hardware.verdict}. {_sentence(hardware.why)}"]
+    return lines if hardware.verdict == REPRODUCIBLE else [*lines, f"Next: {_sentence(hardware.next)}"]
 
 
 def _together(result: Replay) -> list[str]:

@@ -1,4 +1,4 @@
-"""Repeat a replayed window, and collect what tells hardware from software."""
+"""Repeat a replayed window, and collect what separates hardware from software."""
 
 from __future__ import annotations
 

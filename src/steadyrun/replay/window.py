@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -180,9 +180,6 @@ def execute_window(
     result.proof = prove(session, result, before)
     if repetitions:
         result.hardware = judge_repetitions(session, result, repetitions)
-        if result.hardware.blames_hardware:  # this is the answer to a difference without a known reason
-            known = [difference for difference in result.proof.differences if difference.what != "unknown"]
-            result.proof = replace(result.proof, differences=known)
     return result
 
 
