@@ -46,7 +46,7 @@ def plain(model: nn.Module | None = None, seed: int = 0, **more: Any) -> steadyr
     torch.manual_seed(seed)
     model = Net() if model is None else model
     data = more.pop("data", None) or dataset()
-    loader = more.pop("loader", None) or DataLoader(data, 8, sampler=DistributedSampler(data))
+    loader = more.pop("loader") if "loader" in more else DataLoader(data, 8, sampler=DistributedSampler(data))
     given = more.pop("loss_fn", loss_fn)
     return steadyrun.Task(model, torch.optim.SGD(model.parameters(), lr=0.1), given, loader=loader, **more)
 

@@ -54,7 +54,8 @@ def _scaled(trial: RankTrial, times: float, rest: float, limit: Limits) -> Findi
     measured = {"times": times, "unexplained": rest, "ranks": float(world)}
     facts = f"The gradient of a step on {world} ranks is {shown(times)} times that of one process with the joined batch"
     if abs(times - 1) <= near:
-        return Finding("pass", f"{facts} (they differ by {percent(rest)}).", measured)
+        message = f"The gradient of a step on {world} ranks equals that of one process with the joined batch"
+        return Finding("pass", f"{message} (they differ by {percent(rest)}).", measured)
     once, twice = trial.ranks[0].losses
     sums = abs(twice - 2 * once) < abs(twice - once)
     if abs(times / world - 1) <= near:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,6 @@ from steadyrun.program.task import Task
 from steadyrun.signals.missing import MissingSignal
 
 Digests = dict[str, bytes]
-_RECURRENT = (nn.RNNBase, nn.RNNCellBase)  # cuDNN differentiates them in training mode alone
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ class _Runs:
 
     def _draws(self) -> bool:
         """Whether the loss depends on the random state."""
-        return self._loss(0, self._own()) != self._loss(1, self._own())
+        once, again = self._loss(0, self._own()), self._loss(1, self._own())
+        return once != again and math.isfinite(once)
 
     def _own(self) -> Any:
         me = self._group.rank
@@ -181,6 +182,8 @@ class _Runs:
             return f"the ranks' batches cannot be joined: {problem}"
         once, twice = self._loss(0, self._own()), self._loss(0, doubled)
         self.losses = once, twice
+        if not math.isfinite(once):
+            return f"the loss of the first batch of rank {self._group.rank} is {once}"
         if not any(abs(twice - times * once) <= 1e-3 * abs(times * once) + 1e-6 for times in (1, 2)):
             return f"the loss of a batch joined with itself is {twice:.4g}, of the batch {once:.4g}"
         return ""
@@ -257,10 +260,15 @@ def _quiet(model: nn.Module, wanted: bool) -> Iterator[None]:
     def still(module: nn.Module, _args: Any) -> None:
         module.training = False
 
-    modules = [module for module in model.modules() if wanted and not isinstance(module, _RECURRENT)]
-    handles = [module.register_forward_pre_hook(still) for module in modules]
+    modules = [module for module in model.modules() if wanted]
+    recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
+    handles = [module.register_forward_pre_hook(still) for module in modules if not isinstance(module, nn.RNNBase)]
     try:
+        for module, _ in recurrent:  # cuDNN differentiates these in training mode alone
+            module.dropout = 0.0
         yield
     finally:
         for handle in handles:
             handle.remove()
+        for module, dropout in recurrent:
+            module.dropout = dropout
