@@ -71,7 +71,7 @@ class TorchHooks:
                 (NEXT_BATCH, self._next_batch),
                 (SAVE, self._save),
                 (COMPILE, self._compile),
-                (COMPILE_MODULE, self._compile_module),
+                (COMPILE_MODULE, self._compile),
             )
             if point.exists
         ]
@@ -169,12 +169,7 @@ class TorchHooks:
         return result
 
     def _compile(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """A compiled module is seen from outside; inside a compiled function a global hook would be traced."""
-        if not (args and isinstance(args[0], nn.Module)):
-            self._no_forward_hooks()
-        return call(*args, **options)
-
-    def _compile_module(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """A global hook would be traced into a compiled function, and makes a compiled module warn."""
         self._no_forward_hooks()
         return call(*args, **options)
 
