@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import steadyrun
-from steadyrun.probes.rank_structure import Structure, find_structure, regular_ranks
+from steadyrun.probes.rank_structure import Structure, find_structure
+from steadyrun.store.ranks import rank_range
 
 
 @contextmanager
@@ -137,11 +138,11 @@ def test_a_parameter_that_is_replicated_over_a_mesh() -> None:
 
 
 def test_regular_ranks_are_short() -> None:
-    assert regular_ranks([3]) == [3]
-    assert regular_ranks([1, 3]) == [1, 3]
-    assert regular_ranks(range(1024)) == {"first": 0, "count": 1024, "stride": 1}
-    assert regular_ranks([1, 5, 9]) == {"first": 1, "count": 3, "stride": 4}
-    assert regular_ranks([0, 1, 3]) == [0, 1, 3]
+    assert rank_range([3]) == [3]
+    assert rank_range([1, 3]) == [1, 3]
+    assert rank_range(range(1024)) == {"first": 0, "count": 1024, "stride": 1}
+    assert rank_range([1, 5, 9]) == {"first": 1, "count": 3, "stride": 4}
+    assert rank_range([0, 1, 3]) == [0, 1, 3]
 
 
 # -- in a run: WORLD_SIZE is set, torch.distributed may not be ---------------------------------------------------------

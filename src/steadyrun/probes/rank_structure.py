@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import compress
 from typing import Any
 
 from torch import Tensor, distributed, nn
+
+from steadyrun.store.ranks import rank_range
 
 REPLICATED, SHARDED, UNKNOWN = "replicated", "sharded", "unknown"
 OUTSIDE = "outside"  # beside parameters that DDP averages, one that it does not
@@ -43,19 +45,12 @@ class Structure:
         return {
             "parallelism": self.kind,
             "classes": {
-                name: {"replicas": regular_ranks(ranks.replicas), "shards": regular_ranks(ranks.shards)}
+                name: {"replicas": rank_range(ranks.replicas), "shards": rank_range(ranks.shards)}
                 for name, ranks in self.classes.items()
             },
             "blocks": {block: max(counts, key=counts.__getitem__) for block, counts in elements.items()},
             "broadcast_buffers": self.broadcast_buffers,
         }
-
-
-def regular_ranks(ranks: Sequence[int]) -> list[int] | dict[str, int]:
-    """Ranks as they stand in an event: a list, or first, count and stride of three or more regular ones."""
-    if len(ranks) < 3 or len({after - before for before, after in pairwise(ranks)}) > 1:
-        return list(ranks)
-    return {"first": ranks[0], "count": len(ranks), "stride": ranks[1] - ranks[0]}
 
 
 def find_structure(model: nn.Module | None, parameters: Sequence[nn.Parameter]) -> Structure:

@@ -42,7 +42,7 @@ class ShownToken:
 
 @dataclass(frozen=True)
 class Look:
-    """What a program's batches teach: print it, or let a notebook show it.
+    """Learned and masked tokens of a program's batches: print it, or let a notebook show it.
 
     `counts` has the counts over all batches, `examples` the first examples token by token, and `findings` what is
     wrong, as (code, grade, message, fix).

@@ -10,8 +10,9 @@ from steadyrun.records import Series
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.ranks import Matrix, Ranks, Steps
 
-_ALL = 64  # ranks: up to this many the range is from the lowest to the highest, of more from 5% to 95%
-_FEWEST = 3  # ranks: of two, neither is farther from the median
+_DRAWN_WHOLE = 64  # ranks: up to this many the range is from the lowest to the highest, of more from 5% to 95%
+_FEWEST_RANKS = 3  # ranks: of two, neither is farther from the median
+_WHOLE, _BAND = (0.0, 0.5, 1.0), (0.05, 0.5, 0.95)  # quantiles over ranks
 _PIECE = 2_000_000  # numbers to sort at a time
 
 
@@ -28,7 +29,7 @@ class RankSpread:
     @property
     def words(self) -> str:
         """The ends of the range."""
-        return "lowest to highest" if self.ranks <= _ALL else "5% to 95%"
+        return "lowest to highest" if self.ranks <= _DRAWN_WHOLE else "5% to 95%"
 
     def between(self, first: float, last: float) -> RankSpread:
         """Only the steps from `first` to `last`."""
@@ -49,10 +50,10 @@ def rank_spread(matrix: Matrix) -> RankSpread | None:
     """The spread of a quantity over the ranks that recorded it; None if fewer than two did."""
     if len(matrix.ranks) < 2:
         return None
-    fractions = (0.0, 0.5, 1.0) if len(matrix.ranks) <= _ALL else (0.05, 0.5, 0.95)
+    fractions = _WHOLE if len(matrix.ranks) <= _DRAWN_WHOLE else _BAND
     rows = max(1, _PIECE // len(matrix.ranks))
     parts = [_quantiles(matrix.values[start : start + rows], fractions) for start in range(0, len(matrix.steps), rows)]
-    low, median, high = np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
+    low, median, high = np.concatenate(parts, axis=1) if parts else np.empty((len(_BAND), 0))
     return RankSpread(len(matrix.ranks), matrix.steps, low, median, high)
 
 
@@ -68,7 +69,7 @@ def _quantiles(values: Floats, fractions: tuple[float, ...]) -> Floats:
 
 def farthest(matrix: Matrix, spread: RankSpread) -> int | None:
     """The rank that is farther from the median than every other rank at most steps; None if there is none."""
-    if len(matrix.ranks) < _FEWEST or not len(matrix.steps):
+    if len(matrix.ranks) < _FEWEST_RANKS or not len(matrix.steps):
         return None
     with np.errstate(invalid="ignore"):
         away = np.abs(matrix.values - spread.median[:, None])

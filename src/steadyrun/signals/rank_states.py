@@ -15,7 +15,7 @@ from steadyrun.signals.run_signals import Signals
 NO_FILES, FAILED, GONE, STALLED = "no files", "failed", "gone", "stalled"
 NOT_CLOSED, RUNNING, ENDED = "not closed", "running", "ended"
 _GRAVITY = (NO_FILES, FAILED, GONE, STALLED, NOT_CLOSED, RUNNING, ENDED)
-_LAST = 100  # steps
+_LAST_STEPS = 100  # whose median is the usual duration
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _order(each: RankState, odd: Collection[int]) -> tuple[int, bool, int, int]:
 def detailed(ranks: Ranks, state: RankState) -> RankState:
     """The state with the rank's last step and loss, and the duration of a usual step, from all of its rows."""
     losses, times = rank_series(ranks, state.rank, "loss"), rank_series(ranks, state.rank, "step_time")
-    usual = None if times is None else times.values[-_LAST:][np.isfinite(times.values[-_LAST:])]
+    usual = None if times is None else times.values[-_LAST_STEPS:][np.isfinite(times.values[-_LAST_STEPS:])]
     return replace(
         state,
         step=state.step if losses is None else int(losses.steps[-1]),

@@ -36,8 +36,10 @@ _MOST_CELLS = 8_000_000  # numbers kept of all ranks and columns together: 64 MB
 _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files allow to skip some
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
 _COLUMNS = 24  # per rank, about
-_FEWEST = 64  # steps kept of a column, whatever the number of ranks
+_FEWEST_STEPS = 64  # steps kept of a column, whatever the number of ranks
 _NAMED = 4  # ranks in one message
+_FEWEST_ROWS = 1000  # to read of a rank, however many there are
+_HALF = 0.5  # of the sampled steps
 _EXACT = 2.0**53  # larger whole numbers are rounded
 
 
@@ -242,7 +244,7 @@ class Ranks:
         several = digests.compared
         if int(several.sum()) < 2 or len(np.unique(digests.values[several][:, 0])) < 2:  # no gradients: no evidence
             return []
-        return [digests.ranks] if float(np.mean(digests.differs[several])) < 0.5 else []
+        return [digests.ranks] if float(np.mean(digests.differs[several])) < _HALF else []
 
     # -- columns --------------------------------------------------------------------------------------------
 
@@ -276,8 +278,8 @@ class Ranks:
     @cached_property
     def _columns(self) -> dict[str, dict[int, Column]]:
         """By name and rank: the columns that questions compare, thinned to the same steps."""
-        most = max(_FEWEST, _MOST_CELLS // max(1, len(self.present) * _COLUMNS))
-        rows = max(1000, _MOST_ROWS // max(1, len(self.present)))
+        most = max(_FEWEST_STEPS, _MOST_CELLS // max(1, len(self.present) * _COLUMNS))
+        rows = max(_FEWEST_ROWS, _MOST_ROWS // max(1, len(self.present)))
         kept: dict[str, dict[int, Column]] = {}
         thinning = _Thinning(most)
         for rank in self.present:
@@ -392,7 +394,7 @@ class _Thinning:
         while np.sum(steps % self._stride == 0) > self._most:
             self._stride *= 2
         kept = steps % self._stride == 0
-        kept[: _FEWEST // 2] = True
+        kept[: _FEWEST_STEPS // 2] = True
         return steps[kept], values[kept]
 
 
@@ -408,7 +410,7 @@ def _matrix(columns: Mapping[int, Column]) -> Matrix:
 
 
 def _examples(source: RankSource, ranks: Sequence[int]) -> Iterator[tuple[int, Column]]:
-    most, modulus = max(_FEWEST, _MOST_HASHES // max(1, len(ranks))), 1
+    most, modulus = max(_FEWEST_STEPS, _MOST_HASHES // max(1, len(ranks))), 1
     name = "example_hash/train"
     for rank in ranks:
         steps, values = source.columns(rank, ("examples",), lambda column: column == name, several=True).get(

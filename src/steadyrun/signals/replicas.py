@@ -17,6 +17,8 @@ from steadyrun.store.ranks import Column
 HOW = "call run.watch(model, optimizer) on every rank before training"
 _NORMS = "block_param_norm/"
 
+_TINY = 1e-300  # instead of a division by zero
+
 
 def joined(run: Signals) -> Ranks:
     """The ranks of a run; `NotApplicable` if it has one process."""
@@ -132,7 +134,7 @@ def distance(ranks: Ranks, pair: tuple[int, int]) -> tuple[str, float] | None:
         steps, first, second = np.intersect1d(one[block][0], other[block][0], return_indices=True)
         if len(steps):
             mine, theirs = float(one[block][1][first[-1]]), float(other[block][1][second[-1]])
-            apart[block] = abs(mine - theirs) / max(abs(mine), abs(theirs), 1e-300)
+            apart[block] = abs(mine - theirs) / max(abs(mine), abs(theirs), _TINY)
     return max(apart.items(), key=lambda item: item[1]) if apart else None
 
 

@@ -72,7 +72,11 @@ def _parts(run: Path) -> Iterator[IncidentPart]:
 def parts_of(folder: Path) -> dict[int, Path]:
     """The parts in a folder `step-NNNNNNN`, by rank."""
     named = {int(name[1]): path for path in folder.glob("rank-*") if (name := _RANK.fullmatch(path.name)) is not None}
-    return {rank: path for rank, path in {0: folder, **named}.items() if (path / "incident.json").is_file()}
+    return {rank: path for rank, path in {0: folder, **named}.items() if _has_files(path)}
+
+
+def _has_files(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("incident.json", "replay.json"))
 
 
 def captured(run: Path) -> dict[int, Path]:

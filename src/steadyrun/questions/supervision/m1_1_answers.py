@@ -45,7 +45,7 @@ QUESTION = Question(
             unit="fraction of the answers' tokens",
             meaning="with fewer learned tokens, the answers are masked",
             seed="",
-            decision="chosen: an answer may hide a quoted part or a tool's output, but not nearly all of itself",
+            decision="chosen: an answer may hide a quoted part or a tool's output, but not nearly everything",
         ),
         Threshold(
             name="empty",
