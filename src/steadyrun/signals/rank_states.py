@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,7 @@ class RankState:
 
 def rank_states(run: Signals, ranks: Ranks, odd: Collection[int] = ()) -> list[RankState]:
     """All ranks: without files, failed, gone, stalled; then `odd` ones; then those that are farthest back."""
-    job = processes_of(run)
+    job = processes_of(run, math.inf)  # states need no limit: the age is shown
     members: Mapping[int, Member] = {} if job is None else {member.rank: member for member in job.members}
     states = []
     for rank in range(ranks.world):
