@@ -626,6 +626,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C6.3", "unclear", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=3 * FALLING)),
     ("C6.3", "perhaps-not-divided", run(backwards=np.full(600, 4.0), backward_loss=4 * FALLING)),
     (
+        "C6.3",  # a GAN: three backward passes of two losses
+        "not-applicable",
+        run(
+            backwards=np.full(600, 3.0),
+            backward_loss=3 * FALLING,
+            manifest={"param_groups": [{"optimizer": 0}, {"optimizer": 1}]},
+        ),
+    ),
+    (
         "C6.3",
         "perhaps-not-divided",
         run(

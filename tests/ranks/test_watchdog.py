@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import steadyrun
-from steadyrun.recording import step_clock
+from steadyrun.recording import step_clock, watchdog
 from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.step_clock import StepClock
 from steadyrun.recording.watchdog import Watchdog
@@ -96,16 +96,20 @@ def test_a_stall_is_recorded_once_with_stacks_and_that_it_went_on(tmp_path: Path
 
 
 @pytest.mark.usefixtures("rank_one")
-def test_deleted_folders_and_a_failing_disk_do_not_stop_it(tmp_path: Path) -> None:
+def test_deleted_folders_and_a_full_disk_do_not_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest(tmp_path)
+
+    def full(*_given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     with steadyrun.record(tmp_path, stall_seconds=0.1) as run:
         until(lambda: heartbeat_file(tmp_path, 1).exists())
-        shutil.rmtree(tmp_path / "heartbeats")
+        (tmp_path / "heartbeats").rename(tmp_path / "elsewhere")
         until(lambda: heartbeat_file(tmp_path, 1).exists())
-        shutil.rmtree(tmp_path / "heartbeats")
-        (tmp_path / "heartbeats").write_text("no folder can be made here")
-        until(lambda: bool(events(tmp_path, "probe-failed")))
-        (tmp_path / "heartbeats").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(watchdog, "write_heartbeat", full)
+            until(lambda: bool(events(tmp_path, "probe-failed")))
+        heartbeat_file(tmp_path, 1).unlink()
         until(lambda: heartbeat_file(tmp_path, 1).exists())
         run.step(1.0)
     assert [event["probe"] for event in events(tmp_path, "probe-failed")] == ["heartbeats"]
@@ -195,18 +199,18 @@ def test_the_clock_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_limit_of_a_stall(tmp_path: Path) -> None:
     """Ten times the longest of the last steps, at least 30 s; ten minutes for validations and the first steps."""
-    watchdog = Watchdog(steadyrun.store.writer.RunWriter(tmp_path, 1), 2, 0, None, lambda *_: None)
+    watched = Watchdog(steadyrun.store.writer.RunWriter(tmp_path, 1), 2, 0, None, lambda *_: None)
     try:
-        assert watchdog.limit == 600
+        assert watched.limit == 600
         for step in range(5):
-            watchdog.clock.step_begins(step)
-        assert watchdog.limit == 30
-        watchdog.clock._durations.append(7.0)
-        assert watchdog.limit == 70
-        watchdog.clock.mark("validation")
-        assert watchdog.limit == 600
+            watched.clock.step_begins(step)
+        assert watched.limit == 30
+        watched.clock._durations.append(7.0)
+        assert watched.limit == 70
+        watched.clock.mark("validation")
+        assert watched.limit == 600
     finally:
-        watchdog.close(failed=False)
+        watched.close(failed=False)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ def test_the_trees_go_by_their_codes_and_the_signatures_by_the_order_of_reading(
     trees = [code for code in QUESTIONS if code[0] in "CD"]
     audits = [code for code in QUESTIONS if code.startswith("A")]
     ranks = [code for code in QUESTIONS if code.startswith("R")]
+    trained_on = [code for letter in "MLG" for code in sorted(QUESTIONS) if code.startswith(letter)]
     assert (trees, audits, ranks) == (sorted(trees), sorted(audits), sorted(ranks))
     signs = ["F1.1", *(f"V1.{number}" for number in range(1, 9))]
-    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits, *ranks, *signs]
+    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits, *ranks, *trained_on, *signs]

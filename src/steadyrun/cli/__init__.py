@@ -15,10 +15,12 @@ from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
 from steadyrun.cli.import_command import import_
+from steadyrun.cli.look import look
 from steadyrun.cli.mcp import mcp
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
 from steadyrun.cli.replay import replay
+from steadyrun.cli.run import Interrupted, TakesScript, run
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
 from steadyrun.cli.trial import trial
@@ -32,9 +34,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, preflight, check, dashboard, serve, top, replay, trial, postmortem, verify, explain, mcp):
-    app.command(cls=TakesProgram if command in (preflight, replay, trial) else None)(command)
+for command in (demo, preflight, check, dashboard, serve, top, replay, trial, look, postmortem, verify, explain, mcp):
+    app.command(cls=TakesProgram if command in (preflight, replay, trial, look) else None)(command)
 app.command("import")(import_)
+app.command(cls=TakesScript)(run)
 
 
 def _show_version(wanted: bool) -> None:
@@ -67,6 +70,9 @@ def main() -> None:
     """Run the `steadyrun` console script."""
     try:
         app()
+    except Interrupted:
+        sys.excepthook = lambda *_: None  # the traceback is printed; Python ends with the signal, as it would have
+        raise KeyboardInterrupt from None
     except Exception:  # Python would exit with 1, the code of a fault
         traceback.print_exc()
         sys.exit(2)

@@ -52,7 +52,7 @@ def innermost(optimizer: object) -> object:
     return optimizer
 
 
-def folder_of(path: Path, options: Options, *, goes_on: bool) -> Path:
+def folder_of(path: Path, options: Options, *, goes_on: bool, quiet: bool = False) -> Path:
     """`path` for a first training, `path-2` for the next; a resumed training (`goes_on`) stays in the last of them.
 
     `name` is taken out of `options`. With `resume=False` there is one folder, and `record` refuses it if taken.
@@ -72,7 +72,7 @@ def folder_of(path: Path, options: Options, *, goes_on: bool) -> Path:
         used.append(folder)
     if goes_on:
         return used[-1] if used else base
-    if used and mine == 0:
+    if used and mine == 0 and not quiet:
         say(f"{used[-1]} holds another training; this one is recorded into {folder}")
     return folder
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from steadyrun.panels.panel import FAULT, SUSPECT, RankRow, RankSection
 from steadyrun.panels.panel_findings import odd_ranks
+from steadyrun.questions.ranks.r4_1_alive import QUESTION as ALIVE
 from steadyrun.report.phrases import one_line
 from steadyrun.report.report import Report
 from steadyrun.signals.rank_states import FAILED, GONE, NO_FILES, NOT_CLOSED, STALLED, RankState, detailed, rank_states
@@ -24,7 +25,8 @@ def rank_section(run: Signals, report: Report) -> RankSection | None:
     if run.ranks is None:
         return None
     odd, kind = odd_ranks(report, run.ranks.world)
-    states = rank_states(run, run.ranks, odd)
+    silent = report.walk.limits.of(ALIVE)["silent"]
+    states = rank_states(run, run.ranks, silent, odd)
     absent = [state.rank for state in states if state.state == NO_FILES]
     together = len(absent) > _EACH
     rows = [RankRow(in_words(absent), NO_FILES, kind=FAULT)] if together else []

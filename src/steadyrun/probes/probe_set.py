@@ -30,6 +30,7 @@ from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of
 from steadyrun.program.torch_compat import is_spread, something_was_compiled
+from steadyrun.signals.adapters import is_adapter
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before the probe is disabled
@@ -74,7 +75,9 @@ class Watcher:
         self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
         self._optimizer.before = [self._before_step]
         self._optimizer.after = [self._after_step]
-        self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
+        names = [name for name, _ in named]
+        adapters = [index for index, name in enumerate(names) if is_adapter(name)]
+        self._parameters = ParameterProbe(parameters, groups_of(names, self.blocks), adapters)
         self._updates = UpdateProbe()
         self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
         self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)

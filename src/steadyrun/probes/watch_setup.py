@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
 from steadyrun.probes import description
+from steadyrun.probes.adapters import describe_adapters
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.loss_scale import ScalerLike
 from steadyrun.probes.optimizer_steps import OptimizerLike
@@ -132,6 +133,8 @@ def _describe(
         "param_groups": description.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
     }
+    if adapters := describe_adapters(model):
+        facts["adapters"] = adapters
     if fresh:
         facts["initial_weights"] = description.describe_weights(model)
     if tokenizer is not None:

@@ -28,6 +28,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # 2.11, 2.13
+from torch.utils.data import dataloader
 from torch.utils.hooks import RemovableHandle
 
 Around = Callable[..., Any]
@@ -192,6 +193,13 @@ UNSCALE_GRADIENTS = PatchPoint(
     torch.amp.GradScaler, "_unscale_grads_"
 )  # 2.11, 2.13: whether unscale_ or step asks for it
 
+OPTIMIZER_INIT = PatchPoint(torch.optim.Optimizer, "__init__")  # 2.11, 2.13: every optimizer of torch calls it
+SCALER_STEP = PatchPoint(torch.amp.GradScaler, "step")  # 2.11, 2.13
+NEXT_BATCH = PatchPoint(dataloader._BaseDataLoaderIter, "__next__")  # 2.11, 2.13: of every data loader
+SAVE = PatchPoint(torch, "save")  # 2.11, 2.13
+COMPILE = PatchPoint(torch, "compile")  # 2.11, 2.13
+COMPILE_MODULE = PatchPoint(nn.Module, "compile")  # 2.11, 2.13
+
 # Arithmetic on many tensors at once.
 foreach_norm = torch._foreach_norm  # 2.11, 2.13
 foreach_sub = torch._foreach_sub  # 2.11, 2.13
@@ -339,3 +347,13 @@ class ForwardPreHook:
         elif was_on and self._handle is not None:
             self._handle.remove()
         return was_on
+
+
+@contextmanager
+def joining(module: nn.Module, args: Any) -> Iterator[None]:
+    """Global forward pre-hooks that are put on in the body, which is a pre-hook itself, see this call as well."""
+    before = set(_PRE_HOOKS or ())
+    yield
+    for number, hook in list((_PRE_HOOKS or {}).items()):
+        if number not in before:
+            hook(module, args)

@@ -21,6 +21,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from steadyrun.capture.checkpoints import Rollback
     from steadyrun.errors import FaultFound
+    from steadyrun.probes.learned_tokens import LearnedTokens
     from steadyrun.probes.phase_hooks import PhaseHooks
     from steadyrun.probes.probe_set import Watcher
     from steadyrun.recording.step_clock import StepClock
@@ -58,6 +59,7 @@ class Attachment:
         self.clock: StepClock | None = None  # with several processes
         self._phases: PhaseHooks | None = None
         self._process_is_named = False
+        self.learned_tokens: LearnedTokens | None = None
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
     def name_process(self) -> None:
@@ -121,6 +123,14 @@ class Attachment:
             self.watcher.attach(self.turn)
             with self._problems.contained("phases of a step"):
                 self._time_phases(watched.model)
+            self._look_for_tokens(watched.tokenizer)
+
+    def _look_for_tokens(self, tokenizer: Any) -> None:
+        from steadyrun.probes.learned_tokens import LearnedTokens
+
+        if self.learned_tokens is None:
+            save = self._writer.save_manifest_soon
+            self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts))
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.probes.problems import say
-from steadyrun.signals.config_names import config_notes
-from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.store.writer import RunWriter
 
 _NUMBER = (int, float)
 DECLARED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -60,6 +61,8 @@ def _check(name: str, value: Any) -> None:
 
 def answer_config(config: Mapping[str, Any], writer: RunWriter, step: int) -> None:
     """Write the notes to the events and print them in one line; rank 0 does so for all."""
+    from steadyrun.signals.config_names import config_notes  # needs numpy, which `steadyrun run` leaves to the script
+
     notes = config_notes(config) if writer.rank == 0 else []
     for note in notes:
         writer.event("config-note", step, name=note.name, nearest=note.nearest, why=note.why)

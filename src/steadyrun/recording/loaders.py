@@ -10,7 +10,7 @@ from typing import Any
 
 from steadyrun.program.frames import callers, variables
 
-_FRAMES = 8
+_FRAMES = 16  # a hook of torch may stand between the loop and us
 _WRAPPERS = 4  # samplers inside of samplers
 _NOT_TRAINING = ("val", "test", "eval", "dev")  # in the name of a variable
 
@@ -35,14 +35,17 @@ def describe_loader(loader: Any) -> dict[str, Any] | None:
     if not _is_loader(loader):
         return None
     utils = sys.modules["torch.utils.data"]
-    sampler = getattr(loader, "sampler", None)
+    sampler, size = getattr(loader, "sampler", None), loader.batch_size
+    if size is None and getattr(loader, "batch_sampler", None) is not None:
+        *_, sampler = _samplers(loader)  # torch puts a SequentialSampler beside a batch sampler, which nobody asks
+        size = _attribute(loader, "batch_size")
     shuffles = isinstance(sampler, utils.RandomSampler) or bool(getattr(sampler, "shuffle", False))
     return {
         "batches": _length(loader),
         "sampler": type(sampler).__name__,
         "shuffles": shuffles,
         "workers": int(loader.num_workers),
-        "batch_size": loader.batch_size,
+        "batch_size": size,
     }
 
 

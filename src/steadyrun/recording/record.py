@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
+recorded_folders: list[Path] = []  # of all runs of this process, in order
 
 
 def record(
@@ -89,7 +90,14 @@ def record(
         forwarding=forwarding,
     )
     _open_runs[(root.resolve(), my_rank)] = run
+    if root not in recorded_folders:
+        recorded_folders.append(root)
     return run
+
+
+def open_folders() -> list[Path]:
+    """The folders of the runs that this process is recording now."""
+    return [run.path for run in list(_open_runs.values()) if not run.closed]
 
 
 def _forwarding(forward: Any, alert: Any, alert_on: str | None, rank: int) -> Forwarding | None:

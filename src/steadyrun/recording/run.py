@@ -16,13 +16,14 @@ from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
-from steadyrun.recording import watchdog
 from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.process import own_world
 from steadyrun.recording.step_counter import Steps, step_number
+from steadyrun.recording.watchdog import Watchdog
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -75,10 +76,9 @@ class Run:
         self._attachment.name_process()
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
-        self._watchdog = watchdog.begin(
-            self._writer, own_world(), self._steps.next, stall_seconds, self._problems.report
-        )
-        self._attachment.clock = None if self._watchdog is None else self._watchdog.clock
+        self._stall_seconds = stall_seconds
+        self._watchdog: Watchdog | None = None
+        self._start_watchdog()
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -87,6 +87,11 @@ class Run:
     def next_step(self) -> int:
         """Number of the next step."""
         return self._steps.next
+
+    @property
+    def closed(self) -> bool:
+        """Whether the recording has ended."""
+        return self._closed
 
     def step(
         self,
@@ -268,6 +273,7 @@ class Run:
 
         check_options(on_fault, monitor, factory, capture, on_suspect)
         watched = Watched(model, optimizer, scheduler, loss_fn, scaler, tokenizer)
+        self._start_watchdog()
         self._attachment.try_before(watched, preflight, loader, on_fault)
         self._attachment.attach_probes(watched, blocks, collectives)
         self._attachment.attach_capture(watched, capture, loader, factory)
@@ -379,6 +385,10 @@ class Run:
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
                 self._flusher.examples.training(batch, row, kept)
+        tokens = self._attachment.learned_tokens
+        if batch is not None and tokens is not None and not self._problems.failed("learned tokens"):
+            with self._problems.contained("learned tokens"):
+                tokens.look(batch, row)
         self._flusher.add(row)
         self._steps.next = at + 1
         self._attachment.turn += 1
@@ -437,6 +447,14 @@ class Run:
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")
+
+    def _start_watchdog(self) -> None:
+        """With several processes, once; a process group may be set up after `record`."""
+        if self._watchdog is None and (world := own_world()) > 1:
+            with self._problems.contained("heartbeats"):
+                report = self._problems.report
+                self._watchdog = Watchdog(self._writer, world, self._steps.next, self._stall_seconds, report)
+                self._attachment.clock = self._watchdog.clock
 
     def _usable(self) -> bool:
         """Not after close, and not in a forked child: a data loader's worker must not write our files."""

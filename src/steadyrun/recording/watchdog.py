@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from steadyrun.recording.step_clock import VALIDATION, StepClock
 from steadyrun.store.flight_recorder import keep_trace
@@ -157,8 +156,3 @@ def _where(frame: FrameType | None) -> str:
     if frame is None:
         return ""
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def begin(writer: RunWriter, world: int, step: int, stall_seconds: float | None, problem: Any) -> Watchdog | None:
-    """A watchdog if there are several processes; a single one has nobody to wait for."""
-    return Watchdog(writer, world, step, stall_seconds, problem) if world > 1 else None

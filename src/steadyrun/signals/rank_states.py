@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -36,9 +35,12 @@ class RankState:
     seconds: float | None = None
 
 
-def rank_states(run: Signals, ranks: Ranks, odd: Collection[int] = ()) -> list[RankState]:
-    """All ranks: without files, failed, gone, stalled; then `odd` ones; then those that are farthest back."""
-    job = processes_of(run, math.inf)  # states need no limit: the age is shown
+def rank_states(run: Signals, ranks: Ranks, silent: float, odd: Collection[int] = ()) -> list[RankState]:
+    """All ranks: without files, failed, gone, stalled; then `odd` ones; then those that are farthest back.
+
+    A process without a heartbeat for `silent` seconds is gone.
+    """
+    job = processes_of(run, silent)
     members: Mapping[int, Member] = {} if job is None else {member.rank: member for member in job.members}
     states = []
     for rank in range(ranks.world):

@@ -37,6 +37,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("skipped", "1 if no optimizer step happened", panel=3),
     CatalogueEntry("backwards", "backward passes in the step (micro-batches)"),
     CatalogueEntry("backward_loss", "sum of the values on which `backward()` was called in the step, unscaled"),
+    CatalogueEntry("printed_loss", "training loss as a script under `steadyrun run` prints or logs it"),
     CatalogueEntry("optimizer_steps", "optimizer steps since the last `run.step`"),
     CatalogueEntry("scheduler_steps", "scheduler steps so far when `run.step` was called", panel=2),
     CatalogueEntry("training", "1 if the model was in training mode when the optimizer stepped"),
@@ -76,6 +77,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "update_ratio/*", "norm of the step's change of a block's parameters, relative to their norm", probe="blocks"
     ),
+    CatalogueEntry("adapter_norm", "norm of all parameters of adapters (LoRA and its relatives)", probe="blocks"),
     CatalogueEntry("stalled", "fraction of the elements with a gradient that the step did not change", probe="blocks"),
     CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
     CatalogueEntry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),

@@ -6,7 +6,7 @@ Output: a `Walk`: the questions asked, with their answers.
 
 from steadyrun.questions.form import Question
 from steadyrun.signals.run_signals import Signals
-from steadyrun.trees import audits, configuration, dynamics, ranks, signatures, vital_signs
+from steadyrun.trees import audits, configuration, dynamics, post_training, ranks, signatures, vital_signs
 
 TREES: dict[str, tuple[Question, ...]] = {
     "configuration": configuration.TREE,
@@ -14,6 +14,7 @@ TREES: dict[str, tuple[Question, ...]] = {
     "signatures": signatures.TREE,
     "audits": audits.TREE,
     "ranks": ranks.TREE,
+    "post-training": post_training.TREE,
     "vital signs": vital_signs.TREE,
 }
 QUESTIONS: dict[str, Question] = {question.code: question for tree in TREES.values() for question in tree}

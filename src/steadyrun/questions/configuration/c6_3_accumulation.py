@@ -24,6 +24,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no accumulation is declared, and backward passes are not recorded", "accumulation")
     if count < 2:
         raise NotApplicable("gradients are not accumulated: each step has a single backward pass")
+    if declared is None and len({group.get("optimizer") for group in run.listed("param_groups")}) > 1:
+        raise NotApplicable("several optimizers step: their backward passes belong to several losses")
     if run.config.get("reduction") == "sum":
         raise NotApplicable("the config declares reduction='sum', so gradients may add up")
     root, loss = run.points("backward_loss"), run.points("loss")

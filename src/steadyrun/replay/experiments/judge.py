@@ -132,7 +132,7 @@ class IncidentJudge:
         return max(before[-WINDOW:], default=-math.inf)
 
     def _find_spike(self) -> Spike | None:
-        series = self._incident.view.series("loss")
+        series = self._incident.series("loss")
         keep = np.isfinite(series.values)
         points = Points("loss", series.steps[keep].astype(float), series.values[keep])
         near = [
