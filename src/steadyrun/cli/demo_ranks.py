@@ -59,6 +59,8 @@ def _started(command: list[str], messages: IO[str]) -> Iterator[subprocess.Popen
         yield job
     finally:
         _end(job)
+        if job.stdout is not None:
+            job.stdout.close()
 
 
 def _end(job: subprocess.Popen[str]) -> None:

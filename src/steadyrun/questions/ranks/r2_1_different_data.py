@@ -49,7 +49,7 @@ def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:
     measured = {"same": fraction, "steps": float(steps), "ranks": float(len(same))}
     first = int(hashes.steps[hashes.compared][0])
     if splits(ranks, same):
-        return Finding("perhaps-same", f"{words}, although their samplers split the data.", measured, first)
+        return Finding("perhaps-same", f"{words}, although their samplers split the data.", measured, first, ranks=same)
     losses = shared(ranks.matrix("loss").of(same))
     if losses and min(losses.values()) >= limit["same"]:
         return Finding("same", f"{words}, and their losses are equal.", measured, first, ranks=same)
