@@ -123,15 +123,14 @@ class _LiveObjects:
         for thing in gc.get_objects():
             kind = type(thing)
             if issubclass(kind, nn.Module):
-                modules.append(thing)
+                if kind is not ModelParts and "_modules" in vars(thing):  # ours, or one whose constructor still runs
+                    modules.append(thing)
             elif issubclass(kind, LRScheduler):
                 self.schedulers.append(thing)
             elif issubclass(kind, torch.amp.GradScaler):
                 self.scalers.append(thing)
-        inner = {id(child) for module in modules for child in vars(module).get("_modules", {}).values()}
-        self.roots = [
-            m for m in modules if id(m) not in inner and not isinstance(m, ModelParts) and "_modules" in vars(m)
-        ]
+        inner = {id(child) for module in modules for child in vars(module)["_modules"].values()}
+        self.roots = [module for module in modules if id(module) not in inner]
 
 
 def _holders(wanted: set[int], called: nn.Module | None, roots: list[nn.Module]) -> list[nn.Module]:

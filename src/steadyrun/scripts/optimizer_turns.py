@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-_PATIENCE = 20  # steps of one optimizer while the others rest, after which its steps are the recorded ones
+_PATIENCE = 10  # steps of one optimizer while the others rest, after which its steps are the recorded ones
 
 
 class OptimizerTurns:
@@ -22,6 +22,7 @@ class OptimizerTurns:
         """Whether the step of `optimizer` ends a recorded step; `together` are all, by id."""
         self._turns[optimizer] += 1
         if len(together) == 1 or optimizer == self._last:
+            self._last = optimizer  # and stays it, if another one joins later
             self._turns.clear()
             return True
         first_round = self._last is None and set(self._turns) >= together

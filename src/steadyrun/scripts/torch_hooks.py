@@ -41,7 +41,7 @@ class TrainingEvents(Protocol):
     def backward_begins(self, root: Tensor | None) -> None: ...
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None: ...
-    def step_asked(self, optimizer: torch.optim.Optimizer, ended: Callable[[], bool]) -> None: ...
+    def step_asked(self, optimizer: torch.optim.Optimizer, stepped: bool) -> None: ...
     def batch_fetched(self, batch: Any) -> None: ...
     def saved(self, path: Any) -> None: ...
 
@@ -58,7 +58,7 @@ class TorchHooks:
         self._inputs = ForwardPreHook(self._entered)
         self._wrappings: list[Wrapping] = []
         self._handles: list[RemovableHandle] = []
-        self._stepped: torch.optim.Optimizer | None = None
+        self._stepped = False  # an optimizer, inside of the loss scaler's step
 
     def attach(self) -> None:
         """Begin to listen; the forward search starts with the first optimizer."""
@@ -71,7 +71,7 @@ class TorchHooks:
                 (NEXT_BATCH, self._next_batch),
                 (SAVE, self._save),
                 (COMPILE, self._compile),
-                (COMPILE_MODULE, self._compile_module),
+                (COMPILE_MODULE, self._compile),
             )
             if point.exists
         ]
@@ -146,14 +146,14 @@ class TorchHooks:
 
     def _step_ended(self, optimizer: Any, _args: Any, _options: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._stepped = optimizer
+            self._stepped = True
             self._tell(self._events.step_ended, optimizer)
 
     def _scaler_step(self, call: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
         """A loss scaler that skips a step calls no hook of the optimizer."""
-        self._stepped = None
+        self._stepped = False
         result = call(scaler, optimizer, *args, **options)
-        self._tell(self._events.step_asked, optimizer, lambda: self._stepped is not None)
+        self._tell(self._events.step_asked, optimizer, self._stepped)
         return result
 
     def _next_batch(self, call: Callable[..., Any], iterator: Any) -> Any:
@@ -169,12 +169,7 @@ class TorchHooks:
         return result
 
     def _compile(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """A compiled module is seen from outside; inside a compiled function a global hook would be traced."""
-        if not (args and isinstance(args[0], nn.Module)):
-            self._no_forward_hooks()
-        return call(*args, **options)
-
-    def _compile_module(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """A global hook would be traced into a compiled function, and makes a compiled module warn."""
         self._no_forward_hooks()
         return call(*args, **options)
 

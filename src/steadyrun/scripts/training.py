@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +21,8 @@ from steadyrun.scripts.torch_hooks import TorchHooks
 Optimizer = torch.optim.Optimizer
 
 _MOST_UNKNOWN = 20  # optimizers that wait for a backward pass to be watched
+_EARLY = 10  # steps in which an optimizer that steps first is a part of the training
+_STEPS_ALONE = 3  # steps of an unknown optimizer alone, after which it trains something else
 _MOST_REBUILT = 3  # times that an optimizer is replaced, after which the probes follow it alone
 
 
@@ -39,9 +40,11 @@ class TrainingFollower:
         self._objects: TrainedObjects | None = None
         self._members: set[int] = set()
         self._waiting: set[int] | None = None  # ids of parameters that are trained and not watched; None: to be found
+        self._used: set[int] = set()  # of them, those whose module ran without gradients: a generator, before its turn
         self._unknown: list[Optimizer] = []  # stepped, and not watched yet
         self._began = 0  # how many optimizers there were when this training made its first step
         self._rebuilt = 0
+        self._alone = 0  # steps of unknown optimizers since a watched one stepped
         self._losses, self._turns = StepLosses(), OptimizerTurns()
         self._parts: dict[str, Any] = {}
         self._in_step = self._first_root = False
@@ -81,16 +84,20 @@ class TrainingFollower:
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a forward pass begins that trains what is not watched yet."""
-        if not self._recorder.active or (self._objects is None and not torch.is_grad_enabled()):
+        if not self._recorder.active:
             return False
         if self._waiting is None:
             self._waiting = {key for optimizer in self._unwatched() for key in owned(optimizer)}
+        if self._objects is None and not torch.is_grad_enabled():
+            direct = vars(module)["_parameters"].values()
+            self._used |= {id(parameter) for parameter in direct if id(parameter) in self._waiting}
+            return False
         return any(id(parameter) in self._waiting for parameter in module.parameters())
 
     def forward_begins(self, module: nn.Module) -> None:
         if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in module.parameters()):
             return  # they get their shape in this pass: its backward pass is early enough
-        mine = {id(parameter) for parameter in module.parameters()}
+        mine = {id(parameter) for parameter in module.parameters()} | self._used
         self._include([optimizer for optimizer in self._unwatched() if owned(optimizer) & mine], module)
 
     def inputs_seen(self, module: nn.Module, args: tuple[Any, ...]) -> bool:
@@ -102,7 +109,7 @@ class TrainingFollower:
             return False
         if self._fetched is not None:
             self._batch, self._fetched, self._loader_feeds = self._fetched, None, True
-        elif not self._loader_feeds:
+        elif not self._loader_feeds and self._objects is not None and not self._objects.has_parts:
             self._batch = self._new_inputs(args)
         return True
 
@@ -112,13 +119,17 @@ class TrainingFollower:
     def backward_begins(self, root: Tensor | None) -> None:
         if not self._recorder.active:
             return
-        if self._unknown or self._objects is None:
+        if self._objects is None:
             self._include(self._unknown or self._unwatched(), None)
+        elif self._unknown:
+            self._meet_unknown()
         if self._objects is None or (self._in_step and not self._first_root):
             return
         self._first_root = False
         if self._batch is None and self._fetched is not None:  # no forward pass was seen: it is compiled
             self._batch, self._fetched = self._fetched, None
+        if self._is_second_look():
+            return
         self._losses.add(root, self._batch)
         if (name := self._recorder.settings.loss) is not None:
             self._take_named_loss(name)
@@ -136,10 +147,12 @@ class TrainingFollower:
             self._end_turn(optimizer)
         elif len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.append(optimizer)
+            self._alone += 1
+            self._losses.take(ends=False)  # the backward passes before it are its own
 
-    def step_asked(self, optimizer: Optimizer, stepped: Callable[[], bool]) -> None:
+    def step_asked(self, optimizer: Optimizer, stepped: bool) -> None:
         """A loss scaler was asked to step; if it did not, the step is recorded as skipped."""
-        if not stepped() and self._is_watched(optimizer):
+        if not stepped and self._is_watched(optimizer):
             self._end_turn(optimizer)
 
     def saved(self, path: Any) -> None:
@@ -179,6 +192,24 @@ class TrainingFollower:
         self.hooks.come_last()
         self.hooks.look_at_inputs()
 
+    def _meet_unknown(self) -> None:
+        """Optimizers step that have not stepped before: a part of this training, or the next one.
+
+        A part steps beside the watched optimizers, however late it joins; a next stage steps alone.
+        """
+        together = self._recorder.step < _EARLY or self._alone == 0
+        if together or self._alone >= _STEPS_ALONE:
+            unknown = list({id(optimizer): optimizer for optimizer in self._unknown}.values())
+            if not together:
+                self._end_training()
+            self._include(unknown, None)
+
+    def _end_training(self) -> None:
+        fetched = self._fetched
+        self._recorder.end()
+        self._begin_anew()
+        self._fetched = fetched
+
     def _beside(self, optimizers: list[Optimizer]) -> list[Optimizer]:
         """The watched optimizers that stay: none if a new training begins, and none whose parameters are taken over."""
         before = [] if self._objects is None else self._objects.optimizers
@@ -187,10 +218,7 @@ class TrainingFollower:
         if len(stay) < len(before):
             self._rebuilt += 1
         elif before and self._recorder.step and any(self._made.get(new, 0) > self._began for new in optimizers):
-            fetched = self._fetched
-            self._recorder.end()
-            self._begin_anew()
-            self._fetched = fetched
+            self._end_training()
             return []
         return stay
 
@@ -210,6 +238,7 @@ class TrainingFollower:
 
     def _end_turn(self, optimizer: Optimizer) -> None:
         assert self._objects is not None
+        self._alone = 0
         together = {id(mine) for mine in self._objects.optimizers}
         completes = self._turns.completes(id(optimizer), together)
         batches = self._losses.batches
@@ -227,6 +256,15 @@ class TrainingFollower:
             self.hooks.search(False)
         if self._recorder.active:
             self.hooks.look_at_inputs()
+
+    def _is_second_look(self) -> bool:
+        """Whether the gradients of this batch were cleared, to be computed again elsewhere, as SAM does."""
+        assert self._objects is not None
+        is_new = self._batch is not None and all(self._batch is not known for known in self._losses.batches)
+        if is_new or not self._losses.pending:
+            return False
+        parameters = (p for mine in self._objects.optimizers for group in mine.param_groups for p in group["params"])
+        return all(parameter.grad is None for parameter in parameters)
 
     def _new_inputs(self, args: tuple[Any, ...]) -> Any:
         """The tensors that a pass is given, None if they are not data, or the same in every step."""

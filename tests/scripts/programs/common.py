@@ -1,6 +1,7 @@
 """What the scripts share: data, and lines of numbers as the script itself knows them."""
 
 import json
+import sys
 
 import torch
 
@@ -12,4 +13,6 @@ def data(rows=128, width=8):
 
 
 def show(**numbers):
-    print(json.dumps({name: float(value) for name, value in numbers.items()}), flush=True)
+    line = json.dumps({name: float(torch.as_tensor(value).detach()) for name, value in numbers.items()})
+    sys.stdout.write(line + "\n")  # at once: another rank writes to the same pipe
+    sys.stdout.flush()

@@ -1,0 +1,323 @@
+"""What is found in a process: parts of a model, whose turn it is, the loss of a step; and that nothing stays behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import steadyrun
+from steadyrun.scripts import discovery
+from steadyrun.scripts.optimizer_turns import OptimizerTurns
+from steadyrun.scripts.recorder import Settings
+from steadyrun.scripts.session import Attached
+from steadyrun.scripts.step_losses import StepLosses
+
+
+def sgd(*modules: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([parameter for module in modules for parameter in module.parameters()], lr=0.1)
+
+
+def ends(letters: str, together: str) -> list[int]:
+    turns = OptimizerTurns()
+    return [n for n, letter in enumerate(letters) if turns.completes(ord(letter), set(map(ord, together)))]
+
+
+@pytest.mark.parametrize(
+    ("letters", "together", "expected"),
+    [
+        ("aaa", "a", [0, 1, 2]),
+        ("dgdgdg", "dg", [1, 3, 5]),  # a GAN
+        ("dddgdddg", "dg", [3, 7]),  # three critic steps per generator step
+        ("a" * 12, "ab", [9, 10, 11]),  # an optimizer that is not used yet
+        ("abab" + "b" * 3 + "a" * 11, "ab", [1, 3, 4, 5, 6, 16, 17]),  # a second stage
+    ],
+)
+def test_which_optimizer_step_ends_a_recorded_step(letters: str, together: str, expected: list[int]) -> None:
+    assert ends(letters, together) == expected
+
+
+def test_the_loss_of_micro_batches_is_undivided() -> None:
+    losses, weight = StepLosses(), torch.ones((), requires_grad=True)
+    for micro in (1.0, 3.0):
+        losses.add(weight * micro / 2, object())
+    assert losses.take(ends=True) == 2.0
+    losses.add(weight * 5.0 / 2, object())  # the last step of an epoch has one micro-batch
+    assert losses.take(ends=True) == 5.0
+    losses.add(weight * 5.0 / 7, object())  # another division is part of the loss
+    assert losses.take(ends=True) == pytest.approx(5 / 7)
+    assert losses.take(ends=True) is None
+
+
+def test_undivided_micro_batches_and_several_terms() -> None:
+    losses, weight, batch = StepLosses(), torch.ones((), requires_grad=True), object()
+    for micro in (1.0, 3.0):
+        losses.add(weight * micro, object())
+    assert losses.take(ends=True) == 2.0, "two batches: their mean"
+    for term in (1.0, 3.0):
+        losses.add(weight * term, batch)
+    assert losses.take(ends=True) == 4.0, "one batch: the terms add up"
+
+
+def test_the_module_that_was_called_is_the_model() -> None:
+    body = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    wrapper = nn.Sequential(body, nn.Linear(2, 2))
+    found = discovery.find([sgd(body)], wrapper, None, None)
+    assert found is not None
+    assert found.model is wrapper
+
+
+def test_parts_have_the_names_of_variables() -> None:
+    encoder, decoder = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = sgd(encoder, decoder)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    found = discovery.find([optimizer], encoder, sys._getframe(), None)
+    assert found is not None
+    assert dict(found.model.named_children()) == {"encoder": encoder, "decoder": decoder}
+    assert found.scheduler is scheduler
+    assert found.model.training
+    encoder.eval()
+    decoder.eval()
+    assert not found.model.training
+
+
+def test_the_model_can_be_named() -> None:
+    class Program:
+        def __init__(self) -> None:
+            self.net = nn.Linear(2, 2)
+
+    program = Program()
+    head = nn.Linear(2, 2)
+    wanted = discovery.find([sgd(program.net, head)], head, sys._getframe(), "program.net")
+    assert wanted is not None
+    assert wanted.model is program.net
+    missing = discovery.find([sgd(head)], head, sys._getframe(), "nowhere")
+    assert missing is not None
+    assert missing.model is head
+    assert "--model nowhere" in missing.doubts[0]
+
+
+def test_parameters_outside_of_modules_are_named() -> None:
+    layer, loose = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
+    found = discovery.find([torch.optim.SGD([*layer.parameters(), loose], lr=0.1)], layer, None, None)
+    assert found is not None
+    assert found.doubts == ["1 parameters of the optimizer are in no module, and are not watched"]
+    alone = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+    assert discovery.find([alone], None, None, None) is None
+
+
+def train(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+    losses = []
+    for step in range(steps):
+        inputs = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+        total = model(inputs).square().mean()
+        ce = total / 2
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        losses.append(float(ce.detach()))
+    return losses
+
+
+def test_nothing_stays_active(tmp_path: Path) -> None:
+    """Torch is as it was, and nothing of the script's is kept; the loss can be named."""
+    import gc
+    import weakref
+
+    from torch.nn.modules import module as modules
+    from torch.optim import optimizer as optimizers
+
+    def state() -> list[object]:
+        functions = [torch.save, torch.compile, torch.autograd.backward, torch.optim.Optimizer.__init__]
+        hooks = [modules._global_forward_pre_hooks, modules._global_forward_hooks]
+        hooks += [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+        return [*functions, *map(dict, hooks), list(sys.meta_path)]
+
+    before = state()
+    attached = Attached(Settings(tmp_path / "run", loss="ce"))
+    attached.attach()
+    assert state() != before
+    model = nn.Linear(4, 1)
+    optimizer = sgd(model)
+    losses = train(22, model, optimizer)
+    attached.detach()
+    attached.recorder.end()
+    assert state() == before
+    assert steadyrun.open_run(tmp_path / "run").series("loss").values.tolist() == pytest.approx(losses)
+    references = [weakref.ref(model), weakref.ref(optimizer)]
+    del model, optimizer
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+    assert attached.recorder.folders == [tmp_path / "run"]
+
+
+def test_an_error_of_ours_ends_recording_and_not_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached = Attached(Settings(tmp_path / "run"))
+    attached.attach()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(attached.recorder, "record_step", fail)
+    model = nn.Linear(4, 1)
+    losses = train(3, model, sgd(model))
+    attached.detach()
+    attached.recorder.end()
+    assert len(losses) == 3
+    assert capsys.readouterr().err.count("no longer recorded: RuntimeError: ours") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+
+
+def stages() -> list[list[float]]:
+    """An autoencoder, then a classifier on its code; both optimizers exist from the start."""
+    encoder, decoder, classifier = nn.Linear(4, 2), nn.Linear(2, 4), nn.Linear(2, 1)
+    first, second = sgd(encoder, decoder), sgd(classifier)
+    losses: list[list[float]] = [[], []]
+    for step in range(25):
+        loss = (decoder(encoder(batch(step))) - batch(step)).square().mean()
+        first.zero_grad()
+        loss.backward()
+        first.step()
+        losses[0].append(loss.item())
+    for step in range(25):
+        loss = classifier(encoder(batch(step)).detach()).square().mean()
+        second.zero_grad()
+        loss.backward()
+        second.step()
+        losses[1].append(loss.item())
+    losses[1] = losses[1][3:]  # until it is certain that the first stage is over
+    return losses
+
+
+def late_part() -> list[list[float]]:
+    """A discriminator that joins after 15 steps; and critic steps before each step of the generator."""
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    first, second = sgd(generator), sgd(critic)
+    losses: list[list[float]] = [[]]
+    for step in range(30):
+        fake = generator(batch(step))
+        loss = (fake - batch(step)).square().mean()
+        first.zero_grad()
+        loss.backward()
+        first.step()
+        losses[0].append(loss.item())
+        if step >= 15:
+            second.zero_grad()
+            critic(fake.detach()).mean().backward()
+            second.step()
+    return losses
+
+
+def critic_steps() -> list[list[float]]:
+    """Three critic steps per step of the generator, which runs without gradients before its turn."""
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    optimizer_g, optimizer_c = sgd(generator), sgd(critic)
+    losses: list[list[float]] = [[]]
+    for step in range(25):
+        for _ in range(3):
+            with torch.no_grad():
+                fake = generator(batch(step))
+            optimizer_c.zero_grad()
+            critic(fake).square().mean().backward()
+            optimizer_c.step()
+        loss = critic(generator(batch(step))).square().mean()
+        optimizer_g.zero_grad()
+        loss.backward()
+        optimizer_g.step()
+        losses[0].append(loss.item())
+    return losses
+
+
+def rebuilt() -> list[list[float]]:
+    """A new optimizer for every epoch, a forward pass before the first of them, and a step that looks twice (SAM)."""
+    model = nn.Linear(4, 1)
+    model(batch(0))
+    losses: list[list[float]] = [[]]
+    for _epoch in range(6):
+        optimizer = sgd(model)
+        for step in range(4):
+            inputs = batch(step)
+            loss = model(inputs).square().mean()
+            loss.backward()
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[0].append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("program", [stages, late_part, critic_steps, rebuilt])
+def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp_path: Path) -> None:
+    attached = Attached(Settings(tmp_path / "run", numbered=True))
+    attached.attach()
+    try:
+        expected = program()
+    finally:
+        attached.detach()
+        attached.recorder.end()
+    recorded = [steadyrun.open_run(folder).series("loss").values.tolist() for folder in attached.recorder.folders]
+    assert recorded == [pytest.approx(losses) for losses in expected]
+
+
+class Shell:
+    """The calls that IPython's shell answers."""
+
+    def __init__(self) -> None:
+        self.events = self
+        self.magics_manager = self
+        self.magics: dict[str, dict[str, object]] = {"line": {}}
+        self.callbacks: list[object] = []
+
+    def register(self, event: str, callback: object) -> None:
+        self.callbacks.append(callback)
+
+    def unregister(self, event: str, callback: object) -> None:
+        self.callbacks.remove(callback)
+
+    def register_magic_function(self, function: object, kind: str, name: str) -> None:
+        self.magics[kind][name] = function
+
+    def run_cell(self, cell: object) -> None:
+        cell()  # type: ignore[operator]
+        for callback in self.callbacks:
+            callback(None)  # type: ignore[operator]
+
+
+def test_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell = Shell()
+    model = nn.Linear(4, 1)
+    optimizer = sgd(model)  # an earlier cell
+    steadyrun.load_ipython_extension(shell)
+    magic = shell.magics["line"]["steadyrun"]
+    assert magic("") is None  # type: ignore[operator]
+    shell.run_cell(lambda: train(12, model, optimizer))
+    shell.run_cell(lambda: None)
+    shell.run_cell(lambda: train(12, model, optimizer))
+    assert magic("").run == "experiments/notebook"  # type: ignore[operator]
+    again = nn.Linear(4, 1)
+    shell.run_cell(lambda: train(5, again, sgd(again)))
+    steadyrun.unload_ipython_extension(shell)
+    shell.run_cell(lambda: train(5, again, sgd(again)))
+    assert (shell.callbacks, shell.magics["line"]) == ([], {})
+    said = [line for line in capsys.readouterr().err.splitlines() if "steps recorded" in line]
+    assert [line.split()[1:6] for line in said] == [
+        ["12", "steps", "recorded", "in", "experiments/notebook;"],
+        ["24", "steps", "recorded", "in", "experiments/notebook;"],
+        ["5", "steps", "recorded", "in", "experiments/notebook-2;"],
+    ]
+    assert steadyrun.open_run("experiments/notebook-2").last_step() == 4
+    monkeypatch.setenv("STEADYRUN", "off")
+    steadyrun.load_ipython_extension(shell)
+    assert shell.callbacks == []

@@ -1,0 +1,172 @@
+"""`steadyrun run` on real scripts: what is found is what the script itself knows, and the script notices nothing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launching import launch
+
+LINES = 25
+
+
+def test_a_plain_loop_is_found_and_is_bit_identical(tmp_path: Path) -> None:
+    """Loss, gradient norm and rate are the script's own numbers; its output and its weights do not change."""
+    recorded, alone = tmp_path / "recorded", tmp_path / "alone"
+    recorded.mkdir()
+    alone.mkdir()
+    words = ["plain.py", "--epochs", "4", "--dir", "w.pt", "--model=large"]
+    ours = launch(recorded, "--declare", "lr_max=0.01", *words)
+    theirs = launch(alone, *words, recorded=False)
+    assert (ours.code, ours.out) == (0, theirs.out)
+    assert theirs.err == ""
+    assert (recorded / "w.pt").read_bytes() == (alone / "w.pt").read_bytes()
+
+    run = ours.run("plain")
+    for name, series in (("loss", "loss"), ("grad_norm", "grad_norm"), ("lr", "lr/0")):
+        np.testing.assert_allclose(run.series(series).values, ours.column(name), rtol=1e-6, err_msg=name)
+    assert run.manifest["config"] == {"lr_max": 0.01}
+    assert run.manifest["model"]["class"] == "Sequential"
+    assert run.manifest["inferred"]["seed"] == 3
+    assert run.manifest["inferred"]["expected_lr"]["source"] == "dry run of CosineAnnealingLR"
+    assert run.manifest["loaders"][0]["batch_size"] == 16
+    assert run.manifest["command_line"][1:] == words[1:]
+    assert [event.fields["path"] for event in run.events("checkpoint")] == ["w.pt"]
+    assert set(run.series("clip_threshold").values) == {1.0}
+    lines = ours.err.splitlines()
+    assert len(lines) <= LINES
+    assert "experiments/plain" in lines[0]
+    assert any(line.startswith("dashboard: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        ("accumulation", ["loss"]),
+        ("gan", ["loss", "loss_netG", "loss_netD"]),
+        ("closure", ["loss"]),
+        ("scaler", ["loss", "skipped"]),
+    ],
+)
+def test_the_loss_of_a_step(tmp_path: Path, script: str, names: list[str]) -> None:
+    """Micro-batches, several optimizers, a closure that is called often, a loss scale and a skipped step."""
+    done = launch(tmp_path, f"{script}.py")
+    assert done.code == 0, done.err
+    assert done.runs() == [script]
+    for name in names:
+        np.testing.assert_allclose(done.series(name, script), done.column(name), rtol=1e-5, err_msg=name)
+    assert "no longer recorded" not in done.err
+    if script == "gan":
+        parts = {module["path"].split(".")[0] for module in done.run("gan").manifest["model"]["modules"]}
+        assert parts == {"netG", "netD"}
+        assert {0.001, 0.002} == {*done.series("lr/0", "gan"), *done.series("lr/1", "gan")}
+        assert "C6.3" not in done.err
+    if script == "scaler":
+        assert done.column("skipped").count(1.0) == 1
+        assert done.series("loss_scale", script)[0] == 256.0
+
+
+def test_trainings_one_after_the_other_are_runs_of_their_own(tmp_path: Path) -> None:
+    done = launch(tmp_path, "folds.py")
+    assert done.runs() == ["folds", "folds-2"]
+    for fold, name in ((1, "folds"), (2, "folds-2")):
+        losses = [row["loss"] for row in done.numbers if row["fold"] == fold]
+        np.testing.assert_allclose(done.series("loss", name), losses, rtol=1e-6)
+        modules = [module["path"] for module in done.run(name).manifest["model"]["modules"]]
+        assert modules == ["encoder", "decoder"]
+    assert "the script trained 2 times" in done.err
+
+
+def test_children_do_not_record_and_the_exit_code_is_the_scripts(tmp_path: Path) -> None:
+    """Loader workers, forked and spawned processes, a child that leaves through the end of the script, stdin."""
+    done = launch(tmp_path, "children.py", stdin="a line\n")
+    assert done.code == 3
+    assert "read a line" in done.out
+    assert "fork 0" in done.out
+    assert "spawn 0" in done.out
+    assert "forked to the end" in done.out
+    assert done.runs() == ["children"]
+    np.testing.assert_allclose(done.series("loss", "children"), done.column("loss"), rtol=1e-6)
+    assert done.err.count("experiments/children  crashed") == 1
+    assert done.err.count("dashboard: ") == 1
+
+
+def test_the_scripts_own_record_is_the_only_one(tmp_path: Path) -> None:
+    done = launch(tmp_path, "own_record.py")
+    assert done.code == 0, done.err
+    assert done.runs() == ["mine"]
+    np.testing.assert_allclose(done.series("loss", "mine"), done.column("loss"), rtol=1e-6)
+    assert "experiments/mine" in done.err
+
+
+def test_an_exception_looks_as_without_us(tmp_path: Path) -> None:
+    ours = launch(tmp_path, "broken.py", "raise")
+    theirs = launch(tmp_path, "broken.py", "raise", recorded=False)
+    assert ours.code == theirs.code == 1
+    assert ours.err.startswith(theirs.err)
+    assert "Traceback" in theirs.err
+    assert ours.run("broken").manifest["failure"]["message"] == "after training"
+
+
+def test_ctrl_c_ends_the_process_by_the_signal(tmp_path: Path) -> None:
+    done = launch(tmp_path, "broken.py", "interrupt")
+    assert done.code == -signal.SIGINT
+    assert done.err.count("KeyboardInterrupt") == 1
+    assert done.run("broken").last_step() == 24
+
+
+def test_a_script_that_does_not_train(tmp_path: Path) -> None:
+    """One line, and no folder; a failure before training; standard Python with STEADYRUN=off."""
+    never = launch(tmp_path, "broken.py", "never")
+    assert never.code == 0
+    assert never.err.count("\n") == 1
+    assert "made no optimizer step" in never.err
+    early = launch(tmp_path, "broken.py", "early")
+    assert early.code == 1
+    assert early.err.splitlines()[-1].endswith("nothing is recorded")
+    off = launch(tmp_path, "broken.py", "hook", STEADYRUN="off")
+    assert (off.code, off.out, off.err) == (1, "own hook: RuntimeError after training\n", "")
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_a_module_and_a_child_that_does_the_work(tmp_path: Path) -> None:
+    """`-m package.train` as Python runs it; a launcher that trains in another process gets one line."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "start.py").write_text(
+        "import subprocess, sys\n"
+        "assert __spec__.name == 'package.start' and __package__ == 'package'\n"
+        "print(sys.argv, sys.path[0])\n"
+        "subprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 1.5: pass'], check=True)\n"
+    )
+    ours = launch(tmp_path, "-m", "package.start", "--its", "own")
+    theirs = launch(tmp_path, "-m", "package.start", "--its", "own", recorded=False)
+    assert (ours.code, ours.out) == (0, theirs.out)
+    assert "did its work in child processes" in ours.err
+
+
+def test_every_rank_records_into_one_folder(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port))
+    done = launch(tmp_path, "ranks.py", recorded=False, program=(*launcher, "-m", "steadyrun", "run"))
+    assert done.code == 0, done.err
+    assert done.runs() == ["ranks"]
+    for rank in (0, 1):
+        losses = [row["loss"] for row in done.numbers if row["rank"] == rank]
+        np.testing.assert_allclose(done.run("ranks").series("loss", rank=rank).values, losses, rtol=1e-6)
+    assert done.err.count("dashboard: ") == 1
+
+
+def test_help_and_wrong_use(tmp_path: Path) -> None:
+    missing = launch(tmp_path, "nowhere.py")
+    assert missing.code == 2
+    assert "does not exist" in missing.err
+    wrong = launch(tmp_path, "--declare", "lr_max=high", "plain.py")
+    assert wrong.code == 2
+    assert "lr_max must be a number" in wrong.err
