@@ -15,8 +15,11 @@ machine that others use these are the ones to look at. What the monitor's proces
     python benchmarks/cost.py small --steps 300 --threads 1
     python benchmarks/cost.py gpt124m --steps 500 --ways bare,probes,everything,tensorboard,wandb
 
-Ways: `bare`; `probes` (no monitor, no capture); `everything`; `tensorboard` (a histogram of every parameter every 100
-steps) and `wandb` (`wandb.watch(log="all", log_freq=100)`, offline), where they are installed.
+    python benchmarks/cost.py small --steps 300 --threads 1 --ways bare,everything,script
+
+Ways: `bare`; `probes` (no monitor, no capture); `everything`; `script` (what `steadyrun run` attaches); `tensorboard` (a
+histogram of every parameter every 100 steps) and `wandb` (`wandb.watch(log="all", log_freq=100)`, offline), where they are
+installed.
 """
 
 from __future__ import annotations
@@ -217,6 +220,8 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
             before = time.perf_counter()
             program.watch(run, **({} if way == "everything" else {"monitor": False, "capture": False}))
             watched = time.perf_counter() - before
+        elif way == "script":
+            finish = _script(folder)
         elif way == "tensorboard":
             after, finish = _tensorboard(program, folder)
         elif way == "wandb":
@@ -261,6 +266,22 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
 
 Logger = tuple[Callable[[int, Any], None], Callable[[], None]]
 """What to call after each step, and at the end."""
+
+
+def _script(folder: str) -> Callable[[], None]:
+    """What `steadyrun run` attaches to a script; the bare loop is found by its hooks."""
+    from steadyrun.scripts.recorder import Settings
+    from steadyrun.scripts.session import Attached
+
+    attached = Attached(Settings(Path(folder) / "run"))
+    attached.attach()
+    attached.look_around()
+
+    def finish() -> None:
+        attached.detach()
+        attached.recorder.end()
+
+    return finish
 
 
 def _tensorboard(program: Any, folder: str) -> Logger:
@@ -341,7 +362,7 @@ if __name__ == "__main__":
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3, help="processes of each way, in turns")
-    parser.add_argument("--ways", default="bare,everything", help="bare,probes,everything,tensorboard,wandb")
+    parser.add_argument("--ways", default="bare,everything", help="bare,probes,everything,script,tensorboard,wandb")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--one", help="train one way in this process and print its numbers")
