@@ -6,7 +6,6 @@ and its result is returned as it is.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +38,7 @@ class _Calls:
     def __init__(self, recorder: Recorder, values: ReportedValues) -> None:
         self._recorder, self._values = recorder, values
         self._thread = threading.get_ident()
+        self._failed: set[str] = set()
         self.patches = Patches()
 
     def imported(self, name: str, observe: Callable[[_Calls, ModuleType], None]) -> None:
@@ -48,29 +48,25 @@ class _Calls:
         except Exception as problem:
             self._recorder.note(f"{name} is not observed: {type(problem).__name__}: {problem}")
 
-    def observe(self, owner: object, function: str, source: str, named: Named) -> None:
-        """Hand on what `owner.function` is called with."""
-        if not hasattr(owner, function):
-            return
-        signature = inspect.signature(getattr(owner, function))
+    def observe(self, owner: object, function: str, source: str, arguments: tuple[str, ...], named: Named) -> None:
+        """Hand on what `owner.function` is called with; `arguments` are its first ones, by position."""
 
         def around(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             result = original(*args, **options)
             if threading.get_ident() == self._thread and self._recorder.active:
-                self._hand_on(named, signature, source, args, options)
+                self._hand_on(named, source, {**dict(zip(arguments, args, strict=False)), **options})
             return result
 
         self.patches.put(owner, function, around)
 
-    def _hand_on(
-        self, named: Named, signature: inspect.Signature, source: str, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
+    def _hand_on(self, named: Named, source: str, given: dict[str, Any]) -> None:
         try:
-            given = signature.bind(*args, **options).arguments
             numbers = {name: number for name, value in named(given) if (number := _number(value)) is not None}
             self._values.take(numbers, self._recorder.step, source, deliberate=True)
         except Exception as problem:
-            self._recorder.note(f"A call of {source} was not recorded: {type(problem).__name__}: {problem}")
+            if source not in self._failed:
+                self._failed.add(source)
+                self._recorder.note(f"A call of {source} was not recorded: {type(problem).__name__}: {problem}")
 
     def end(self) -> None:
         """Put everything back."""
@@ -124,21 +120,22 @@ def _flat(values: object, front: str, deepest: int) -> Iterator[tuple[str, objec
 
 
 def _tensorboard(calls: _Calls, module: ModuleType) -> None:
-    calls.observe(module.SummaryWriter, "add_scalar", "tensorboard", _scalar)
-    calls.observe(module.SummaryWriter, "add_scalars", "tensorboard", _scalars)
+    writer = module.SummaryWriter
+    calls.observe(writer, "add_scalar", "tensorboard", ("self", "tag", "scalar_value"), _scalar)
+    calls.observe(writer, "add_scalars", "tensorboard", ("self", "main_tag", "tag_scalar_dict"), _scalars)
 
 
 def _wandb(calls: _Calls, module: ModuleType) -> None:
-    calls.observe(module.Run, "log", "wandb", _table("data"))
+    calls.observe(module.Run, "log", "wandb", ("self", "data"), _table("data"))
 
 
 def _mlflow(calls: _Calls, module: ModuleType) -> None:
-    calls.observe(module, "log_metric", "mlflow", _metric)
-    calls.observe(module, "log_metrics", "mlflow", _table("metrics"))
+    calls.observe(module, "log_metric", "mlflow", ("key", "value"), _metric)
+    calls.observe(module, "log_metrics", "mlflow", ("metrics",), _table("metrics"))
 
 
 def _accelerate(calls: _Calls, module: ModuleType) -> None:
-    calls.observe(module.Accelerator, "log", "accelerate", _table("values"))
+    calls.observe(module.Accelerator, "log", "accelerate", ("self", "values"), _table("values"))
 
 
 _TRACKERS: dict[str, Callable[[_Calls, ModuleType], None]] = {
