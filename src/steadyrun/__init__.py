@@ -125,16 +125,16 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Record the trainings of the cells that follow: `%load_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    from steadyrun.scripts import notebook_cells
 
-    notebook.load(shell)
+    notebook_cells.load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """End the recording: `%unload_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    from steadyrun.scripts import notebook_cells
 
-    notebook.unload(shell)
+    notebook_cells.unload(shell)
 
 
 def __dir__() -> list[str]:
