@@ -37,6 +37,24 @@ PARTS = ([0, 50, 101, 150, 200], [0, 0, 4, 4, 4])
 CRASH = {"type": "IndexError", "message": "index out of range in self"}
 
 
+TENS = np.arange(9, 600, 10)
+LATE_NAN = np.where(np.arange(600) < 500, FALLING, NAN)
+
+
+def smoothed(values: Any) -> Any:
+    """An exponential mean, as scripts print it."""
+    mean, means_so_far = values[0], []
+    for value in values:
+        mean = 0.98 * mean + 0.02 * value
+        means_so_far.append(mean)
+    return np.array(means_so_far)
+
+
+def means(values: Any) -> Any:
+    """Means over ten steps."""
+    return np.array([values[end - 9 : end + 1].mean() for end in TENS])
+
+
 def at(value: float) -> Any:
     """A sampled series with one value throughout."""
     return SAMPLED, [value] * len(SAMPLED)
@@ -351,6 +369,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.7", "nothing-to-learn", run(ignored_labels=([5, 599], [0.2, 1.0]), loss=[*np.ones(599), NAN])),
     ("A3.8", "pass", run()),
     ("A3.8", "filtered", run(backward_loss=[*np.ones(599), NAN])),
+    ("A3.8", "pass", run(printed_loss=(TENS, FALLING[TENS]))),
+    ("A3.8", "pass", run(printed_loss=(TENS, smoothed(FALLING)[TENS]))),
+    ("A3.8", "pass", run(printed_loss=(TENS[:5], 64 * FALLING[TENS][:5]))),
+    ("A3.8", "scaled", run(printed_loss=(TENS, 64 * FALLING[TENS]))),
+    ("A3.8", "scaled", run(printed_loss=(TENS, 10 * means(FALLING)))),
+    ("A3.8", "filtered", run(loss=LATE_NAN, backward_loss=LATE_NAN, printed_loss=(TENS, FALLING[TENS]))),
+    ("A3.8", "pass", run(loss=LATE_NAN, backward_loss=LATE_NAN, printed_loss=(TENS, LATE_NAN[TENS]))),
+    ("A3.8", "pass", run(loss=LATE_NAN, backward_loss=LATE_NAN, printed_loss=(TENS, np.full(60, 2.5)))),
     ("A3.8", "missing", run(without=("backward_loss",))),
     ("A4.1", "pass", run()),
     ("A4.1", "stale", run(manifest=objective(left_out=["head"], left_out_count=1, strange=1))),

@@ -42,6 +42,7 @@ class ScriptRecorder:
         self.taken_over_by = ""
         self.on_take_over: list[Callable[[], None]] = []
         self.on_begin: list[Callable[[Path], None]] = []
+        self.on_end: list[Callable[[], None]] = []  # before a run closes: what was reported last is still its own
         self._created = self._beginning = False
         self._first = 0  # number of the first step of this training
         self._waiting: list[Callable[[], None]] = []
@@ -139,6 +140,9 @@ class ScriptRecorder:
 
     def end(self, failure: BaseException | None = None) -> None:
         """End the run, if there is one; a run without a step leaves nothing behind."""
+        if self.run is not None and os.getpid() == self._pid:
+            for action in self.on_end:
+                action()
         run, self.run = self.run, None
         if run is None or os.getpid() != self._pid:
             return

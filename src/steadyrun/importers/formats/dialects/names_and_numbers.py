@@ -49,11 +49,11 @@ _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
 count with a word; and whether a row has no place of its own."""
 _OWN = (_INNER, _TOTAL, _LOOSE)
-_AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
+AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
 
 
 @dataclass
-class _Reader:
+class LineReader:
     """What is remembered from line to line."""
 
     anomalies: Anomalies
@@ -283,9 +283,9 @@ class _Settings:
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
         row = self._summed_up(row) if loose else self._stands(row)
-        kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
+        kept = {name: value for name, value in row.items() if name in AXIS or self._kept(name, row, loose)}
         self.begun = self.begun or not loose
-        return kept if any(name not in _AXIS for name in kept) else {}
+        return kept if any(name not in AXIS for name in kept) else {}
 
     def _stands(self, row: Row) -> Row:
         """A row with a place; values of a whole epoch get other names than those that its last step has."""
@@ -294,7 +294,7 @@ class _Settings:
             self.at = at
             self.given.clear()
         if "step" not in row and at[1] is not None:
-            again = {name for name in row if name in self.given and not _evaluates(name)} - set(_AXIS)
+            again = {name for name in row if name in self.given and not _evaluates(name)} - set(AXIS)
             row = {f"epoch_{name}" if name in again else name: row[name] for name in row}
         self.given.update(row)
         return row
@@ -304,7 +304,7 @@ class _Settings:
         if row.get("epoch", self.at[0]) != self.at[0]:
             return row
         again = {name for name in row if name in self.given and self.loose[name] >= _REPEATED and not _evaluates(name)}
-        again -= set(_AXIS)
+        again -= set(AXIS)
         self.loose.update({f"epoch_{name}": self.loose[name] for name in again if f"epoch_{name}" not in self.loose})
         return {f"epoch_{name}" if name in again else name: row[name] for name in row}
 
@@ -375,7 +375,7 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
 
 
 def _read_rows(lines: Lines, anomalies: Anomalies) -> Iterator[Row]:
-    reader = _Reader(anomalies)
+    reader = LineReader(anomalies)
     for number, line in lines:
         yield from reader.rows(number, line)
     yield from reader.ended()
@@ -385,7 +385,7 @@ def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
     places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
     for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
-        names = [name for name in row if name not in _AXIS]
+        names = [name for name in row if name not in AXIS]
         about = next((name for name in names if has_loss(name)), names[0])
         placed, loss = "step" in row or "epoch" in row, has_loss(about)
         alike = places.setdefault((about, placed), set())

@@ -1,0 +1,37 @@
+"""Lines out of pieces of text, however they are cut: each with the step at which its last word was printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_ENDS = re.compile(r"\r\n|\r|\n")
+LONGEST_LINE = 20_000  # characters: what comes after them was not printed for people
+
+
+class LineSplitter:
+    """Splits one stream. A progress bar that is drawn again after `\\r` is a line each time it is drawn."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._step = 0
+
+    def lines(self, text: str, step: int) -> Iterator[tuple[str, int]]:
+        """The lines that `text` completes; a `\\r` at its end waits, since `\\n` may follow."""
+        waiting = self._rest + text
+        start, before = 0, len(self._rest.removesuffix("\r"))
+        for end in _ENDS.finditer(waiting):
+            if end[0] == "\r" and end.end() == len(waiting):
+                break
+            yield waiting[start : end.start()][:LONGEST_LINE], self._step if end.start() <= before else step
+            start = end.end()
+        rest = waiting[start:]
+        if len(rest.removesuffix("\r")) > max(0, before - start):
+            self._step = step
+        self._rest = rest if len(rest) <= LONGEST_LINE else rest[:LONGEST_LINE] + ("\r" if rest[-1] == "\r" else "")
+
+    def ended(self) -> Iterator[tuple[str, int]]:
+        """What is left when nothing more comes."""
+        rest, self._rest = self._rest.removesuffix("\r"), ""
+        if rest:
+            yield rest[:LONGEST_LINE], self._step
