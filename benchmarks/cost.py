@@ -271,7 +271,7 @@ Logger = tuple[Callable[[int, Any], None], Callable[[], None]]
 def _script(folder: str) -> Callable[[], None]:
     """What `steadyrun run` attaches to a script; the bare loop is found by its hooks."""
     from steadyrun.scripts.recorder import Settings
-    from steadyrun.scripts.session import Attached
+    from steadyrun.scripts.script_session import Attached
 
     attached = Attached(Settings(Path(folder) / "run"))
     attached.attach()

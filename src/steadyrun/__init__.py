@@ -133,14 +133,14 @@ def load_ipython_extension(shell: Any) -> None:
     """Record the trainings of the cells that follow: `%load_ext steadyrun`."""
     import importlib
 
-    importlib.import_module("steadyrun.scripts.notebook").load(shell)
+    importlib.import_module("steadyrun.scripts.notebook_cells").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """End the recording: `%unload_ext steadyrun`."""
     import importlib
 
-    importlib.import_module("steadyrun.scripts.notebook").unload(shell)
+    importlib.import_module("steadyrun.scripts.notebook_cells").unload(shell)
 
 
 def __dir__() -> list[str]:

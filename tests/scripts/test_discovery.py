@@ -16,7 +16,7 @@ from steadyrun.scripts import discovery
 from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
-from steadyrun.scripts.session import Attached
+from steadyrun.scripts.script_session import Attached
 from steadyrun.scripts.step_losses import StepLosses
 
 
