@@ -17,9 +17,9 @@ machine that others use these are the ones to look at. What the monitor's proces
 
     python benchmarks/cost.py small --steps 300 --threads 1 --ways bare,everything,script
 
-Ways: `bare`; `probes` (no monitor, no capture); `everything`; `script` (what `steadyrun run` attaches); `tensorboard` (a
-histogram of every parameter every 100 steps) and `wandb` (`wandb.watch(log="all", log_freq=100)`, offline), where they are
-installed.
+Ways: `bare`; `probes` (no monitor, no capture); `everything`; `script` (what `steadyrun run` attaches);
+`tensorboard` (a histogram of every parameter every 100 steps) and `wandb` (`wandb.watch(log="all", log_freq=100)`,
+offline), where they are installed.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ Logger = tuple[Callable[[int, Any], None], Callable[[], None]]
 def _script(folder: str) -> Callable[[], None]:
     """What `steadyrun run` attaches to a script; the bare loop is found by its hooks."""
     from steadyrun.scripts.recorder import Settings
-    from steadyrun.scripts.session import Attached
+    from steadyrun.scripts.script_session import Attached
 
     attached = Attached(Settings(Path(folder) / "run"))
     attached.attach()

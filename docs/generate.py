@@ -303,7 +303,7 @@ def outcomes_page() -> str:
 # The public names by purpose; `api_page` refuses a name that is missing here.
 API = {
     "Record": ("record", "Run", "Task", "Forward", "Alerts"),
-    "Check and compare": ("check", "Report", "compare", "ComparedRuns", "preflight", "suggest_clip"),
+    "Check and compare": ("check", "Report", "compare", "ComparedRuns", "preflight", "look", "Look", "suggest_clip"),
     "Replay, trial and post-mortem": ("replay", "Replay", "trial", "Trial", "postmortem", "verify"),
     "Read and show": (
         "open_run",

@@ -13,6 +13,8 @@ from steadyrun.records import Event, Series
 class Synthetic:
     """Series as lists (at steps 0, 1, 2, …) or as (steps, values); the manifest's parts as keyword arguments."""
 
+    by_rank: Any = None  # of several processes: their files
+
     def __init__(
         self,
         config: dict[str, Any] | None = None,

@@ -40,6 +40,7 @@ PLACES = {
     "D": Places(f"{_QUESTIONS}/dynamics", f"{_TREES}/dynamics.py", "tests/questions/dynamics_cases.py"),
     "S": Places(f"{_QUESTIONS}/signatures", f"{_TREES}/signatures.py", "tests/questions/signature_cases.py"),
     "A": Places(f"{_QUESTIONS}/audits", f"{_TREES}/audits.py", "tests/questions/audit_cases.py"),
+    "R": Places(f"{_QUESTIONS}/ranks", f"{_TREES}/ranks.py", "tests/questions/rank_cases.py"),
 }
 SECTIONS_TABLE = "src/steadyrun/report/question_page.py"
 READING_ORDER = "tests/trees/test_walker.py"

@@ -28,7 +28,7 @@ class Cause:
         pairs = {
             outcome_of(code, outcome) for code, outcome in (each.split() for each in self.accepted.split(",") if each)
         }
-        return pairs | {("R1.1", culprit) for culprit in self.culprits}
+        return pairs | {("E1.1", culprit) for culprit in self.culprits}
 
 
 CAUSES: dict[str, Cause] = {

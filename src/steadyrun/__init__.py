@@ -10,6 +10,7 @@ steadyrun.open_run("experiments/my-run").series("loss")
 steadyrun.open_run("experiments/my-run").dashboard()
 steadyrun.replay("experiments/my-run", "train:task")
 steadyrun.trial("train:task", run="experiments/my-run")
+steadyrun.look(loader, tokenizer)
 steadyrun.postmortem("experiments/my-run")
 steadyrun.verify("experiments/my-run/postmortems/step-0000312.md", "experiments/fixed")
 steadyrun.import_log("trainer_state.json", "experiments/theirs")
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from steadyrun.recording.run import Run
     from steadyrun.records import Alerts, Dropped, Event, Forward, Found, Series
     from steadyrun.replay.result import Replay
+    from steadyrun.report.look import Look, look
     from steadyrun.report.preflight import preflight
     from steadyrun.report.report import Report, check
     from steadyrun.signals.clipping import suggest_clip
@@ -60,6 +62,8 @@ _HOMES = {
     "Replay": "steadyrun.replay.result",
     "replay": "steadyrun.recording.replay",
     "preflight": "steadyrun.report.preflight",
+    "look": "steadyrun.report.look",
+    "Look": "steadyrun.report.look",
     "trial": "steadyrun.trial.trial",
     "Trial": "steadyrun.trial.result",
     "import_log": "steadyrun.importers.import_log",
@@ -89,6 +93,7 @@ __all__ = [
     "Forward",
     "Found",
     "LogError",
+    "Look",
     "NewerSchemaError",
     "Replay",
     "Report",
@@ -104,6 +109,7 @@ __all__ = [
     "compare",
     "dashboard",
     "import_log",
+    "look",
     "open_run",
     "postmortem",
     "preflight",
@@ -125,16 +131,16 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Record the trainings of the cells that follow: `%load_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    import importlib
 
-    notebook.load(shell)
+    importlib.import_module("steadyrun.scripts.notebook_cells").load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """End the recording: `%unload_ext steadyrun`."""
-    from steadyrun.scripts import notebook
+    import importlib
 
-    notebook.unload(shell)
+    importlib.import_module("steadyrun.scripts.notebook_cells").unload(shell)
 
 
 def __dir__() -> list[str]:

@@ -81,7 +81,7 @@ class Forward:
 
     to: str | object | Sequence[str | object]
     every: int = 1
-    leave_out: tuple[str, ...] = ("batch_hash", "label_hash", "example_hash/*", "histogram/*")
+    leave_out: tuple[str, ...] = ("batch_hash", "label_hash", "example_hash/*", "*_digest*", "histogram/*")
     wait: float = 10.0
 
 

@@ -80,8 +80,8 @@ CURVE = {"kind": "within", "series": "loss", "span": 3, "first": 2, "until": 5, 
         ({"kind": "question_passes", "code": "D2.3", "was": "lr-jump"}, {"loss": [1, 2]}, CANNOT),
         ({"kind": "question_passes", "code": "X9.9", "was": "anything"}, {"loss": [1, 2]}, CANNOT),
         ({"kind": "question_passes", "code": "D1.3", "was": "loss-first"}, {"loss": [1, 2]}, HOLDS),
-        ({"kind": "question_passes", "code": "R1.1", "was": "log-of-zero"}, {"loss": [1, 2]}, HOLDS),
-        ({"kind": "question_passes", "code": "R1.1", "was": "log-of-zero"}, {"loss": [1, float("nan")]}, CANNOT),
+        ({"kind": "question_passes", "code": "E1.1", "was": "log-of-zero"}, {"loss": [1, 2]}, HOLDS),
+        ({"kind": "question_passes", "code": "E1.1", "was": "log-of-zero"}, {"loss": [1, float("nan")]}, CANNOT),
         ({"kind": "question_passes", "code": "P3.2", "was": "squashed"}, {"loss": [1, 2]}, CANNOT),
         ({"kind": "question_passes", "code": "C2.1", "was": "never-stepped"}, {"loss": [1, 2], "lr/0": [1, 1]}, CANNOT),
     ],
@@ -92,7 +92,7 @@ def test_expectations(expected: dict[str, Any], run: dict[str, Any], verdict: st
 
 def test_what_cannot_arise_says_so() -> None:
     run = examined(Synthetic(loss=[1.0, 2.0]))
-    for code, why in (("D1.3", "all recorded values are finite"), ("R1.1", "nothing to replay")):
+    for code, why in (("D1.3", "all recorded values are finite"), ("E1.1", "nothing to replay")):
         checked = hold({"kind": "question_passes", "code": code, "was": "x"}, *run)
         assert checked.measured == "not applicable"
         assert "does not apply to the new run" in checked.why

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steadyrun.preflight import PROBES
+from steadyrun.preflight import ON_RANKS, PROBES
 from steadyrun.questions.aliases import code_of
 from steadyrun.questions.form import FAULT, NOTE, PASS, Question
 from steadyrun.report.limits import everything
@@ -16,7 +16,7 @@ from steadyrun.report.question_page import SECTIONS, page_as_dict
 CODES = everything()
 
 
-@pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
+@pytest.mark.parametrize("probe", (PROBES | ON_RANKS).values(), ids=PROBES | ON_RANKS)
 def test_a_probe_is_complete(probe: Question) -> None:
     assert probe.asks.endswith("?")
     wanted = {PASS, NOTE} if probe.code == "P5.5" else {PASS, FAULT}  # what is not repeatable may be meant so
@@ -25,7 +25,8 @@ def test_a_probe_is_complete(probe: Question) -> None:
         assert outcome.fix or outcome.answer != FAULT, outcome.name
         for named in outcome.explains:
             trees = {code[0] for code in CODES}
-            assert code_of(named) in CODES or named in SECTIONS or named in trees, named
+            code = named.partition(":")[0]  # an outcome is named with its question
+            assert code_of(code) in CODES or named in SECTIONS or named in trees, named
     for threshold in probe.thresholds:
         assert threshold.meaning
         assert threshold.decision
@@ -36,6 +37,7 @@ def test_a_probe_is_complete(probe: Question) -> None:
 def test_every_probe_is_in_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "preflight.md").read_text()
     assert set(re.findall(r"\| \[([ACPS]\d\.\d+)\]", guide)) == set(PROBES)
+    assert set(re.findall(r"\| \[(R\d\.\d+)\]", guide)) == set(ON_RANKS) - set(PROBES)
 
 
 def test_pages_are_read_without_torch() -> None:

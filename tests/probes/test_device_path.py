@@ -92,6 +92,17 @@ def test_a_classifier_asks_the_device_for_nothing(tmp_path: Path) -> None:
     assert {"targets/alike", "batch_nonfinite", "untouched_statistics"} <= set(run.names())
 
 
+def test_the_digests_of_several_processes_ask_the_device_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = record(tmp_path / "run", gpt)
+    assert [event.fields for event in run.events("probe-failed")] == []
+    assert [event.fields["parallelism"] for event in run.events("structure")] == ["unknown"]
+    for name in ("gradient_digest/unknown", "parameter_digest/unknown/blocks.0", "state_digest", "random_digest"):
+        assert len(run.series(name)) == 7, name
+
+
 def test_a_wait_would_be_seen(tmp_path: Path) -> None:
     def spoil(run: Any) -> None:
         parameters = run._attachment.watcher._parameters

@@ -61,8 +61,11 @@ def contrastive() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
     return model, loss_of
 
 
-@pytest.mark.parametrize("program", [gpt, bounded, contrastive])
-def test_sampled_steps_wait_for_nothing(program: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("program", "processes"), [(gpt, 1), (bounded, 2), (contrastive, 1)])
+def test_sampled_steps_wait_for_nothing(
+    program: Any, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
     torch.manual_seed(0)
     model, loss_of = program()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -83,6 +86,7 @@ def test_sampled_steps_wait_for_nothing(program: Any, tmp_path: Path) -> None:
     view = steadyrun.open_run(tmp_path)
     assert not view.events("probe-failed")
     assert len(view.series("grad_norm_used")) > 8, "steps were sampled"
+    assert ("gradient_digest/unknown" in view.names()) == (processes > 1)
     assert waits.found == []
 
 

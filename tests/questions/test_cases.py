@@ -11,9 +11,12 @@ from cases import CASES as CONFIGURATION
 from cases import CONFIG, MANIFEST, run
 from dynamics_cases import CASES as DYNAMICS
 from dynamics_cases import CHECKPOINT, NORMS, RISEN, THROWN, jump, put
+from goal_cases import CASES as GOALS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_cases import CASES as LOGS
+from process_cases import CASES as PROCESSES
+from rank_cases import CASES as RANKS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 from vital_sign_cases import CASES as VITAL_SIGNS
@@ -23,7 +26,7 @@ from steadyrun.records import Series
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS + VITAL_SIGNS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + RANKS + GOALS + LOGS + VITAL_SIGNS + PROCESSES
 
 
 def label(case: tuple[str, str, Any]) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from steadyrun.agents.run_tools import explain
 from steadyrun.cli import app
 from steadyrun.errors import UsageError
-from steadyrun.preflight import _MODULES, PROBES
+from steadyrun.preflight import _MODULES, _ON_RANKS, ON_RANKS, PROBES
 from steadyrun.questions.aliases import ALIASES, OUTCOMES, OWN, aliases_of, code_of, codes_of, outcome_of
 from steadyrun.questions.form import FAULT, SUSPECT
 from steadyrun.report.limits import changes, everything, limit_names, probe_for, question_named, threshold_named
@@ -22,6 +22,7 @@ from steadyrun.trees import QUESTIONS
 
 PAGES = Path(__file__).parents[2] / "docs" / "questions"
 JOINED = sorted(set(PROBES) & set(QUESTIONS))
+JOINED_ON_RANKS = sorted((set(ON_RANKS) - set(PROBES)) & set(QUESTIONS))
 
 
 def test_a_code_is_not_an_alias_and_an_alias_resolves_at_once() -> None:
@@ -50,9 +51,16 @@ def test_a_former_answer_is_one_of_today(old: str) -> None:
     assert outcome not in {known.name for known in PROBES[code_of(code)].outcomes} or new_code != code_of(code)
 
 
-@pytest.mark.parametrize("code", JOINED)
+@pytest.mark.parametrize("code", JOINED_ON_RANKS)
+def test_what_several_ranks_try_has_the_name_of_the_question(code: str) -> None:
+    assert ON_RANKS[code].tried
+    assert ON_RANKS[code].name == QUESTIONS[code].name
+    assert probe_for(QUESTIONS[code]) is ON_RANKS[code]
+
+
+@pytest.mark.parametrize("code", [*JOINED, *JOINED_ON_RANKS])
 def test_both_sources_mean_the_same_by_a_name(code: str) -> None:
-    recorded, probe = QUESTIONS[code], PROBES[code]
+    recorded, probe = QUESTIONS[code], (PROBES | ON_RANKS)[code]
     grades = {outcome.name: outcome.answer for outcome in recorded.outcomes}
     for outcome in probe.outcomes:  # what the record only suspects, an experiment may prove
         known = grades.get(outcome.name, outcome.answer)
@@ -63,7 +71,7 @@ def test_both_sources_mean_the_same_by_a_name(code: str) -> None:
         assert not threshold.name.startswith(OWN) or threshold.name.removeprefix(OWN) in limits
 
 
-@pytest.mark.parametrize("module", _MODULES, ids=lambda module: module.QUESTION.code)
+@pytest.mark.parametrize("module", [*_MODULES, *_ON_RANKS], ids=lambda module: module.QUESTION.code)
 def test_a_file_is_named_after_its_code(module: Any) -> None:
     assert Path(module.__file__).name.startswith(module.QUESTION.code.lower().replace(".", "_") + "_")
 

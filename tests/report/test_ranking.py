@@ -98,7 +98,7 @@ def test_every_explanation_names_something_there_is() -> None:
     from steadyrun.preflight import PROBES
 
     known = everything()
-    names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known} | {"R"}
+    names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known} | {"E"}
     for question in (*known.values(), *PROBES.values()):
         for outcome in question.outcomes:
             for target in outcome.explains:
@@ -218,7 +218,7 @@ def test_a_replay_that_reproduced_the_moment_names_its_origin(tmp_path: Path) ->
     (folder / "replay.json").write_text(text)
     headline = steadyrun.check(tmp_path / "run").headline
     assert headline is not None
-    assert (headline.question.code, headline.answer.outcome) == ("R1.1", "log-of-zero")
+    assert (headline.question.code, headline.answer.outcome) == ("E1.1", "log-of-zero")
     for broken in (
         "",
         "[]",
@@ -250,9 +250,9 @@ def at(step: int | None, fault: Asked) -> Asked:
 
 def test_a_cause_explains_nothing_that_came_before_it() -> None:
     early, together, later, unknown = at(0, asked("C2.1")), at(71, asked("D1.3")), at(90, asked("C4.1")), asked("S7.1")
-    ranking = ranked([early, together, later, unknown, at(71, asked("R1.1", explains=("C", "D", "S")))])
+    ranking = ranked([early, together, later, unknown, at(71, asked("E1.1", explains=("C", "D", "S")))])
     assert ranking.headline is not None
-    assert ranking.headline.question.code == "R1.1"
+    assert ranking.headline.question.code == "E1.1"
     assert codes(ranking.consequences) == ["D1.3", "C4.1", "S7.1"]
     assert codes(ranking.beside) == ["C2.1"]
 
@@ -294,7 +294,7 @@ def test_a_replayed_nan_leaves_a_configuration_fault_beside_it(tmp_path: Path) -
     (folder / "replay.json").write_text(json.dumps({"culprit": culprit, "proof": {"verdict": "bit-equal"}}))
     ranking = steadyrun.check(tmp_path / "run", everything=True).ranking
     assert ranking.headline is not None
-    assert ranking.headline.question.code == "R1.1"
+    assert ranking.headline.question.code == "E1.1"
     assert [(a.question.code, a.answer.step) for a in ranking.beside if a.answer.step == 0] == [("C2.1", 0)]
     assert "C2.1" not in codes(ranking.consequences)
     assert {"D1.1", "D1.3"} & set(codes(ranking.consequences))

@@ -22,4 +22,5 @@ def test_every_edge_is_an_arrow() -> None:
 
 def test_each_tree_says_what_comes_after_it() -> None:
     assert drawn("configuration")[-1] == "└─ no fault: the dynamics tree"
-    assert set(TREES) == {"configuration", "dynamics", "signatures", "audits", "vital signs"}
+    trees = {"configuration", "dynamics", "signatures", "audits", "ranks", "post-training", "vital signs"}
+    assert set(TREES) == trees

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from torch import nn
 
 import steadyrun
 from steadyrun.scripts import discovery
+from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
-from steadyrun.scripts.session import Attached
+from steadyrun.scripts.script_session import Attached
 from steadyrun.scripts.step_losses import StepLosses
 
 
@@ -172,6 +174,25 @@ def test_an_error_of_ours_ends_recording_and_not_training(
     assert len(losses) == 3
     assert capsys.readouterr().err.count("no longer recorded: RuntimeError: ours") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_live_page_is_served_until_the_script_ends(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of its own, whose address is on stderr; Ctrl-C and its end leave no process behind."""
+    monkeypatch.setenv("BROWSER", "true")  # a command that does nothing
+    page = LivePage()
+    page.start(tmp_path / "run")
+    server = page._server
+    assert server is not None
+    said = ""
+    while "http://127.0.0.1" not in said:
+        assert server.poll() is None, said
+        said += capfd.readouterr().err
+        time.sleep(0.05)
+    page.stop()
+    page.stop()
+    assert server.returncode is not None
 
 
 def batch(step: int) -> torch.Tensor:

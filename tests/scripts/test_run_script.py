@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launching import launch
+from launching import PROGRAMS, launch
+
+import steadyrun
 
 LINES = 25
 
@@ -147,6 +149,18 @@ def test_a_module_and_a_child_that_does_the_work(tmp_path: Path) -> None:
     theirs = launch(tmp_path, "-m", "package.start", "--its", "own", recorded=False)
     assert (ours.code, ours.out) == (0, theirs.out)
     assert "did its work in child processes" in ours.err
+
+
+def test_an_incident_is_replayed_with_a_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report names the cause and the command; with the function it names, replay is bit-equal."""
+    done = launch(tmp_path, "bad_batch.py")
+    assert done.code == 0
+    assert "A5.5" in done.err
+    assert "--factory FILE.py:FUNCTION" in done.err.splitlines()[-1]
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    replayed = steadyrun.replay(tmp_path / "experiments" / "bad_batch", f"{PROGRAMS / 'bad_batch.py'}:task")
+    assert "bit-equal to the recording" in str(replayed)
+    assert "row 0 of the batch" in str(replayed)
 
 
 def test_every_rank_records_into_one_folder(tmp_path: Path) -> None:

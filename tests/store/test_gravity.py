@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyrun.replay import incident
-from steadyrun.store.incident_files import gravest, gravity
+from steadyrun.store.joint_incidents import gravest, gravity
 from steadyrun.store.jsonio import dumps
 
 KINDS = ["non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike", "of-another-version"]

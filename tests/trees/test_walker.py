@@ -134,6 +134,8 @@ READING_ORDER = "S1.1 S1.2 S3.1 S3.2 S2.1 S2.2 S1.3 S1.5 S4.1 S4.2 S4.3 S5.1 S5.
 def test_the_trees_go_by_their_codes_and_the_signatures_by_the_order_of_reading() -> None:
     trees = [code for code in QUESTIONS if code[0] in "CD"]
     audits = [code for code in QUESTIONS if code.startswith("A")]
-    assert (trees, audits) == (sorted(trees), sorted(audits))
+    ranks = [code for code in QUESTIONS if code.startswith("R")]
+    trained_on = [code for letter in "MLG" for code in sorted(QUESTIONS) if code.startswith(letter)]
+    assert (trees, audits, ranks) == (sorted(trees), sorted(audits), sorted(ranks))
     signs = ["F1.1", *(f"V1.{number}" for number in range(1, 9))]
-    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits, *signs]
+    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits, *ranks, *trained_on, *signs]

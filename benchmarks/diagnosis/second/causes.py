@@ -46,7 +46,7 @@ class Cause:
     @property
     def culprits(self) -> tuple[str, ...]:
         """The causes that the hunt of a replay may name."""
-        return tuple(each.removeprefix("R1.1:") for each in self.answers[self.family] if each.startswith("R1.1:"))
+        return tuple(each.removeprefix("E1.1:") for each in self.answers[self.family] if each.startswith("E1.1:"))
 
 
 def damage(bug: str) -> str:

@@ -2,7 +2,7 @@
 
 An entry is a question's code, or `code:outcome`, as the pages in docs/questions describe them. A headline that only
 says what happened does not name a cause. A family without entries has no question that names it yet: new codes go in
-here, and nowhere else. The causes that a replay names (R1.1) have no page; those of the first fleet are taken over.
+here, and nowhere else. The causes that a replay names (E1.1) have no page; those of the first fleet are taken over.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "gradients kept": ("A1.1:not-cleared", "P5.1:carried"),
     "gradients erased": ("C1.2:erased", "A1.2:erased", "P5.1:erased"),
     "clip in the wrong place": ("A1.3:after-step", "P5.2:after-step"),
-    "logarithm of zero": ("R1.1:log-of-zero", "R1.1:zero-times-infinity"),
-    "root of zero": ("R1.1:gradient-at-zero",),
-    "example that is not finite": ("A5.5:non-finite", "R1.1:non-finite-input"),
-    "example that cannot be learned": ("R1.1:ctc-no-path",),
+    "logarithm of zero": ("E1.1:log-of-zero", "E1.1:zero-times-infinity"),
+    "root of zero": ("E1.1:gradient-at-zero",),
+    "example that is not finite": ("A5.5:non-finite", "E1.1:non-finite-input"),
+    "example that cannot be learned": ("E1.1:ctc-no-path",),
     "number format": (
         *(
             "D3.1:overflow",
             "P5.7:overflow",
             "A4.5:rounded-away",
             "P4.6:rounded-away",
-            "R1.1:fp16-overflow",
-            "R1.1:optimizer-epsilon",
+            "E1.1:fp16-overflow",
+            "E1.1:optimizer-epsilon",
         ),
     ),
     "optimizer state lost at the resume": ("D2.3:optimizer-reset", "C6.2:rebuilt", "P5.6:lost"),

@@ -7,6 +7,7 @@ A thread writes. Nothing here changes training, and nothing waits for a device e
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict
@@ -28,6 +29,7 @@ from steadyrun.capture.checkpoints import (
     threads_and_flags,
 )
 from steadyrun.capture.incident_log import IncidentLog, Triggers
+from steadyrun.capture.process_part import MOST, OtherRanks, ProcessPart
 from steadyrun.capture.staging import Overlap
 from steadyrun.capture.step_boundary import Boundary
 from steadyrun.capture.writer_thread import Job, Worker
@@ -39,11 +41,13 @@ from steadyrun.program import tensor_files
 from steadyrun.program.packing import Packed, Room, pack, storages
 from steadyrun.program.random_state import RandomState, take
 from steadyrun.records import Found
+from steadyrun.store.joint_incidents import JOINED
 from steadyrun.store.writer import RunWriter
 
 Watched = Callable[[], training.Objects]
 
 _SMALL = 2**26  # bytes of a state that is written when a run ends well: a tenth of a second
+_LOOK = 2.0  # seconds between two looks for incidents of other ranks
 _LEAVING = 0.5  # seconds that a run that ended well waits for a checkpoint that is being written
 
 
@@ -51,17 +55,27 @@ class Capture:
     """The capture of one run. It is shown the program's objects, every step, and every fault that is found."""
 
     def __init__(
-        self, writer: RunWriter, problems: Problems, settings: Settings, loss_fn: Any, tokenizer: Any | None
+        self,
+        writer: RunWriter,
+        problems: Problems,
+        settings: Settings,
+        loss_fn: Any,
+        tokenizer: Any | None,
+        part: ProcessPart | None = None,
     ) -> None:
         self._problems = problems
         self._pid = os.getpid()
         self._ring, self._room = Ring(settings.batch_bytes), Room()
-        self._rolling = Rolling(writer.root / incident_folder.INCIDENTS / FOLDER, writer.attempt)
+        self._part = part or ProcessPart()
+        rolling = self._part.inside(writer.root / incident_folder.INCIDENTS / FOLDER)
+        self._rolling = Rolling(rolling, writer.attempt)
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
         self._checkpointing = Checkpointing(settings, problems)
         self._overlap = Overlap()
         self._counts = batch_tokens.TokenCounts(tokenizer) if tokenizer is not None else None
-        self._accounts = IncidentLog(writer, settings, self._worker, self._rolling, self._counts)
+        self._accounts = IncidentLog(writer, settings, self._worker, self._rolling, self._counts, self._part)
+        self._others = OtherRanks(writer.root, self._part.rank) if 1 < self._part.world <= MOST else None
+        self._looked_at = time.perf_counter()
         self._finder = call_site.BatchFinder(loss_fn)
         self._spotter = Triggers()
         self._watched: Watched | None = None
@@ -130,6 +144,7 @@ class Capture:
         self._inputs = []
         self._ring.add(kept_step)
         self._accounts.passed(row.step, self._ring)
+        self._join_others()
         if self._out_of_memory:
             why, self._out_of_memory = self._out_of_memory, ""
             self.open("out-of-memory", why, row.step)
@@ -223,13 +238,37 @@ class Capture:
         self._overlap.settle()
         for kind, step, why, severity in self._spotter.spikes():
             self.open(kind, why, step, severity=severity)
+        if self._others is not None:
+            self._others.look()
+            self._open_joined(None)
         self._accounts.passed(None, self._ring)
         if not self._worker.finish(None if failed or self._worker.owes else _LEAVING):
             self._rolling.abandon()
         elif not failed:
-            if self._watched is not None and self._steps and training.refer(self._watched()).nbytes <= _SMALL:
+            if (
+                self._watched is not None
+                and self._part.whole
+                and self._steps
+                and training.refer(self._watched()).nbytes <= _SMALL
+            ):
                 self._copy_state(take(self._random, self._devices), lambda job: job(), last=True)
             self._rolling.clear(keep=1)
+
+    # -- several processes -------------------------------------------------------------------------
+
+    def _join_others(self) -> None:
+        """Keep this rank's part of what happened on another: with all parts a replay averages the gradients."""
+        if self._others is None:
+            return
+        self._open_joined(self._next)
+        if time.perf_counter() - self._looked_at >= _LOOK:
+            self._looked_at = time.perf_counter()
+            self._worker.do(self._others.look, owed=False)
+
+    def _open_joined(self, before: int | None) -> None:
+        assert self._others is not None
+        for step, rank in self._others.take(before):
+            self.open(JOINED, f"rank {rank} has an incident at step {step}", step)
 
     # -- going back --------------------------------------------------------------------------------
 
@@ -297,7 +336,12 @@ class Capture:
             self._inputs = list(args) if isinstance(args, tuple) else []
 
     def _take_checkpoint(self, random: RandomState) -> None:
-        if self._watched is None or self._worker.busy or not self._checkpointing.due(self._next, self._ring):
+        if (
+            self._watched is None
+            or not self._part.whole
+            or self._worker.busy
+            or not self._checkpointing.due(self._next, self._ring)
+        ):
             return
         self._copy_state(random, lambda job: self._worker.do(job, owed=False))
 

@@ -106,7 +106,7 @@ class Rolling:
         self.checkpoints = sorted(good[-KEPT:] + bad[-1:], key=lambda checkpoint: checkpoint.step)
         names = {path for checkpoint in self.checkpoints for path in checkpoint.files()}
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
-            if path not in names and not path.name.startswith(EARLIER):
+            if path not in names and not path.name.startswith(EARLIER) and not path.is_dir():  # of other ranks
                 path.unlink(missing_ok=True)
 
 

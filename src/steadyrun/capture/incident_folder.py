@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def write_first(
     if earlier is not None:
         _link(earlier, folder / BEFORE_SEAM)
         account.facts[BEFORE_SEAM] = earlier.step
-    account.missing = _missing(account, checkpoint, steps)
+    account.missing = account.missing or _missing(account, checkpoint, steps)
     account.facts["lost"] = lost(steps)[:_MOST_LOST]
     since = [kept_step for kept_step in steps if checkpoint is None or kept_step.step >= checkpoint.step]
     add_steps(folder, account, since)
@@ -97,9 +97,14 @@ def add_steps(folder: Path, account: Account, steps: Sequence[KeptStep]) -> None
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder that a larger incident replaces, unless someone has worked with it."""
-    if not (folder / REPLAY).exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the files of an incident that a larger one replaces, unless someone has worked with them."""
+    if (folder / REPLAY).exists() or not folder.is_dir():
+        return
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if not path.is_dir():  # the parts of other ranks
+                path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def write_batch(folder: Path, content: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.capture.capture_options import Settings
 from steadyrun.capture.checkpoints import SOON, Rolling
 from steadyrun.capture.incident_folder import Account
+from steadyrun.capture.process_part import ProcessPart
 from steadyrun.capture.writer_thread import Worker
 from steadyrun.program.packing import arrived
 from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDOW
@@ -109,10 +111,11 @@ class IncidentLog:
         worker: Worker,
         rolling: Rolling,
         counts: batch_tokens.TokenCounts | None,
+        part: ProcessPart,
     ) -> None:
         self._writer, self._settings, self._worker, self._rolling = writer, settings, worker, rolling
         self._root = writer.root / incident_folder.INCIDENTS
-        self._counts = counts
+        self._counts, self._part = counts, part
         self.resumed_at: int | None = None  # the first step of an attempt that goes on with another
         self.seam = 0  # the step after the last rollback
         self._open: list[Account] = []
@@ -123,11 +126,14 @@ class IncidentLog:
             if account.kind == "asked":
                 self._note(account)
             return
-        account.until = account.step + AFTER
+        account.until = account.step + AFTER if self._part.whole else account.step
+        account.missing = self._part.why_not_whole
+        account.facts |= self._part.facts
         if account.step < self.seam:  # what came after a rollback does not follow from what came before it
             account.until = min(account.until, self.seam - 1)
         self._open.append(account)
-        steps = [kept_step for kept_step in ring.steps() if kept_step.step <= account.until]
+        first = 0 if self._part.whole else account.step - 1
+        steps = [kept_step for kept_step in ring.steps() if first <= kept_step.step <= account.until]
         token_counts = self._counts.before() if self._counts is not None else []
         self._worker.do(lambda: self._write(account, steps, token_counts))
 
@@ -143,7 +149,9 @@ class IncidentLog:
         """Hand over the steps that came after an incident, when there are enough or (None) no more will come."""
         for account in self._open:
             if account.until and (step is None or step >= account.until):
-                self._hand_over(account, [kept_step for kept_step in ring.steps() if kept_step.step <= account.until])
+                first = 0 if self._part.whole else account.step - 1
+                kept = [kept_step for kept_step in ring.steps() if first <= kept_step.step <= account.until]
+                self._hand_over(account, kept)
 
     def _hand_over(self, account: Account, steps: list[KeptStep]) -> None:
         account.until = 0
@@ -179,12 +187,15 @@ class IncidentLog:
 
     def _drop(self, account: Account) -> None:
         self._open.remove(account)
-        self._worker.do(lambda: incident_folder.remove(self._root / account.name))
+        self._worker.do(lambda: incident_folder.remove(self._folder(account)))
+
+    def _folder(self, account: Account) -> Path:
+        return self._part.inside(self._root / account.name)
 
     # -- in the writing thread ---------------------------------------------------------------------
 
     def _write(self, account: Account, steps: list[KeptStep], token_counts: list[int]) -> None:
-        folder = self._root / account.name
+        folder = self._folder(account)
         folder.mkdir(parents=True, exist_ok=True)
         own = next(
             (kept_step for kept_step in steps if kept_step.step == account.step and kept_step.batch is not None), None
@@ -200,12 +211,12 @@ class IncidentLog:
             cause=account.kind,
             why=account.why,
             severity=account.severity,
-            path=f"{incident_folder.INCIDENTS}/{account.name}",
+            path=folder.relative_to(self._writer.root).as_posix(),
             replayable=not account.missing,
         )
 
     def _add(self, account: Account, steps: list[KeptStep]) -> None:
-        folder = self._root / account.name
+        folder = self._folder(account)
         if folder.is_dir():
             first = account.checkpoint if account.checkpoint is not None else account.step
             incident_folder.add_steps(folder, account, [kept_step for kept_step in steps if kept_step.step >= first])

@@ -15,6 +15,7 @@ from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
 from steadyrun.cli.import_command import import_
+from steadyrun.cli.look import look
 from steadyrun.cli.mcp import mcp
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
@@ -33,8 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, preflight, check, dashboard, serve, top, replay, trial, postmortem, verify, explain, mcp):
-    app.command(cls=TakesProgram if command in (preflight, replay, trial) else None)(command)
+for command in (demo, preflight, check, dashboard, serve, top, replay, trial, look, postmortem, verify, explain, mcp):
+    app.command(cls=TakesProgram if command in (preflight, replay, trial, look) else None)(command)
 app.command("import")(import_)
 app.command(cls=TakesScript)(run)
 

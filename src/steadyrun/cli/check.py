@@ -75,6 +75,15 @@ def check(
     ] = FailOn.suspect,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two checks with --follow.")] = 1.0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to start.")] = 60.0,
+    flight_recorder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Traces of torch's Flight Recorder in JSON, one per rank: who is behind in which collective.",
+        ),
+    ] = None,
     log_format: FormatOption = None,
     roles: MapOption = None,
     declarations: DeclareOption = None,
@@ -122,7 +131,7 @@ def check(
             logged = not followed and is_log(run)
             folders = [] if followed else run_folders(run)
             _check_given(replace(given, run=None) if folders else given, not logged and older == after)
-            checking = _Checking(run, form, _limits(assignments or []), go_on, older, verbose)
+            checking = _Checking(run, form, _limits(assignments or []), go_on, older, verbose, flight_recorder)
             if logged:
                 code = checking.log(given)
             elif folders:
@@ -174,6 +183,7 @@ class _Checking:
     go_on: bool
     after: str | None
     verbose: bool = False
+    flight_recorder: Path | None = None
 
     def log(self, given: LogOptions) -> int:
         """Check every run of a log, or the chosen run; return the exit code."""
@@ -260,7 +270,8 @@ class _Checking:
     def _walk(self, run: str) -> Report:
         from steadyrun.report.report import check_with
 
-        report = check_with(run, self.limits, go_on=self.go_on or self.after is not None)
+        go_on = self.go_on or self.after is not None
+        report = check_with(run, self.limits, go_on=go_on, flight_recorder=self.flight_recorder)
         return replace(report, whole=self.go_on, verbose=self.verbose)
 
     def _comparing(self) -> Callable[[Report], Comparison | None]:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -109,7 +109,9 @@ def commands(words: list[str]) -> str:
 
 
 EXPERIMENTS = Path("experiments")
+STEPS, RANK_STEPS = 2000, 600
 SECONDS_BETWEEN_UPDATES = 0.1
+_NOTHING_YET: dict[str, Any] = dict.fromkeys(("loss", "lr", "norm"), float("nan"))
 
 
 def demo(
@@ -119,12 +121,19 @@ def demo(
         typer.Option(help="The run directory. Default: experiments/FAULT, with -2, -3, ... appended if it exists."),
     ] = None,
     steps: Annotated[
-        int, typer.Option(help="Number of optimizer steps, which is also the length of the schedule.")
-    ] = 2000,
+        int | None,
+        typer.Option(
+            help="Number of optimizer steps, which is also the length of the schedule. Default: 2000, or 600 with "
+            "--ranks."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of the data.")] = 42,
     remedy: Annotated[
         bool, typer.Option("--remedy", help="Train the same program with the fault fixed, into FAULT-remedied.")
     ] = False,
+    ranks: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of processes, which train together with DDP over gloo.")
+    ] = 1,
     list_faults: Annotated[bool, typer.Option("--list", help="List all faults and exit.")] = False,
     train_only: Annotated[
         bool, typer.Option("--train-only", help="Only train and record; skip check, replay and post-mortem.")
@@ -141,6 +150,7 @@ def demo(
       steadyrun demo no-warmup --steps 300  a short run with a fault
       steadyrun demo --seed 7 --out runs/7  another seed, another folder
       steadyrun demo rare-token-spike --remedy  the fault fixed
+      steadyrun demo --ranks 2 past-ddp     two processes that never average
 
     It trains on English verb sentences, checks the run, replays an incident,
     finds its cause by experiment, and writes the post-mortem and the
@@ -154,18 +164,31 @@ def demo(
     if list_faults:
         _print_faults()
         return
-    recipe = _recipe(fault, steps, seed, remedy)
+    if ranks > 1:
+        _demo_of_ranks(fault, out, RANK_STEPS if steps is None else steps, seed, ranks, remedy, train_only, force)
+        return
+    recipe = _recipe(fault, STEPS if steps is None else steps, seed, remedy)
     name = f"{fault}-remedied" if remedy else fault
-    directory = _first_free(EXPERIMENTS / name) if out is None else _vacate(out.expanduser(), force)
-    _create(directory)
+    directory = _directory(name, out, force)
     try:
         result = _train(fault, recipe, directory)
     except KeyboardInterrupt:
-        say(f"stopped with Ctrl-C; the recording so far is in {directory}")
-        raise typer.Exit(130) from None
+        _stopped(directory)
     _summarise(name, result, directory)
     more = [] if train_only else tell(directory)
     _next(fault, directory, more, remedied=remedy, explained=not train_only)
+
+
+def _directory(name: str, out: Path | None, force: bool) -> Path:
+    """The new folder of a run."""
+    directory = _first_free(EXPERIMENTS / name) if out is None else _vacate(out.expanduser(), force)
+    _create(directory)
+    return directory
+
+
+def _stopped(directory: Path) -> NoReturn:
+    say(f"stopped with Ctrl-C; the recording so far is in {directory}")
+    raise typer.Exit(130) from None
 
 
 def _require_tutor() -> None:
@@ -181,15 +204,22 @@ def _require_tutor() -> None:
 
 def _print_faults() -> None:
     from steadyrun.tutor.faults import FAULTS
+    from steadyrun.tutor.faults.ranks import RANK_FAULTS
 
     width = max(map(len, FAULTS))
     for name, fault in FAULTS.items():
         typer.echo(f"{name:<{width}}  {fault.leaf or fault.note or '-':<4}  {fault.summary}")
+    typer.echo("\nSeveral processes (--ranks 2)")
+    for name, of_ranks in RANK_FAULTS.items():
+        typer.echo(f"{name:<{width}}  {of_ranks.leaf or '-':<4}  {of_ranks.summary}")
 
 
 def _recipe(fault: str, steps: int, seed: int, remedy: bool) -> Recipe:
     from steadyrun.tutor.faults import FAULTS, load_recipe
+    from steadyrun.tutor.faults.ranks import RANK_FAULTS
 
+    if fault in RANK_FAULTS and fault not in FAULTS:
+        fail(f"{fault} is a fault of several processes", f"type: {as_typed('steadyrun')} demo --ranks 2 {fault}")
     clip = _clip_of(EXPERIMENTS / fault, steps, seed) if remedy else None
     try:
         return load_recipe(fault, remedied=remedy, steps=steps, seed=seed, **({} if clip is None else {"clip": clip}))
@@ -260,6 +290,50 @@ def _train(fault: str, recipe: Recipe, directory: Path) -> TrainResult:
         return train_recorded(recipe, directory, _show_steps(progress, config.steps))
 
 
+# Several processes.
+
+
+def _demo_of_ranks(
+    fault: str, out: Path | None, steps: int, seed: int, ranks: int, remedy: bool, train_only: bool, force: bool
+) -> None:
+    from steadyrun.tutor.faults.ranks import RANK_FAULTS, load_rank_recipe
+
+    if remedy:
+        fail("--remedy is for faults of one process", f"type: {as_typed('steadyrun')} demo --ranks {ranks}")
+    try:
+        load_rank_recipe(fault, steps=steps, seed=seed)
+    except ValueError as error:
+        fail(str(error), "see: steadyrun demo --list")
+    directory = _directory(f"healthy-{ranks}-ranks" if fault == "healthy" else fault, out, force)
+    say(f"{fault}: {RANK_FAULTS[fault].summary}\n{ranks} processes, {steps} steps, seed {seed}, into {directory}")
+    try:
+        _launch(fault, directory, ranks, steps, seed)
+    except KeyboardInterrupt:
+        _stopped(directory)
+    if not train_only:
+        _leaf(directory)
+        typer.echo(f"\nWritten\n  dashboard    {_dashboard(directory)}")
+    run = shlex.quote(str(directory))
+    following = "past-ddp" if fault == "healthy" else "healthy"
+    lines = [
+        f"check {run}",
+        f"dashboard {run} --open",
+        f"top {run}",
+        "demo --list",
+        f"demo --ranks {ranks} {following}",
+    ]
+    typer.echo(f"\nNext:\n{commands(lines)}")
+
+
+def _launch(fault: str, directory: Path, ranks: int, steps: int, seed: int) -> None:
+    from steadyrun.cli.demo_ranks import launch
+
+    with _progress() as progress:
+        task = progress.add_task("", total=steps, **_NOTHING_YET)
+        for now in launch(fault, directory, ranks, steps, seed):
+            progress.update(task, completed=int(now["step"]) + 1, loss=now["loss"], lr=now["lr"], norm=now["norm"])
+
+
 def _progress() -> Progress:
     return Progress(
         BarColumn(),
@@ -272,8 +346,7 @@ def _progress() -> Progress:
 
 def _show_steps(progress: Progress, steps: int) -> OnStep:
     """A callback that updates the bar ten times a second, because reading a tensor waits for the device."""
-    nothing_yet = float("nan")
-    task = progress.add_task("", total=steps, loss=nothing_yet, lr=nothing_yet, norm=nothing_yet)
+    task = progress.add_task("", total=steps, **_NOTHING_YET)
     due = 0.0
 
     def on_step(step: int, loss: Tensor, lr: float, grad_norm: Tensor) -> None:

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import output
 from steadyrun.cli.messages import stderr
+from steadyrun.cli.rank_preflight import built, is_one_of_several, launched, on_ranks, told_by_rank_0
 from steadyrun.cli.user_program import as_script, config_of, program_errors, require_torch, script_arguments
-from steadyrun.errors import UsageError
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
@@ -46,6 +46,10 @@ def preflight(
         list[str] | None,
         typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as P6.4.ends=0.8; repeatable."),
     ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="On several ranks: end all of them if a stage takes longer.", min=1.0),
+    ] = 600.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per probe.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
@@ -62,6 +66,7 @@ def preflight(
       steadyrun preflight train:task --resumed experiments/mine
       steadyrun preflight train:task --json | jq .headline.fix
       steadyrun preflight train.py:task -- --data shards --layers 4
+      torchrun --nproc-per-node 2 -m steadyrun preflight train:task
 
     \b
     with this function in train.py:
@@ -76,6 +81,9 @@ def preflight(
     the parameters and one step. Each answers pass, fault, note, cannot tell
     (and what to add to the Task) or not applicable.
 
+    Under torchrun all ranks test one step together: averaged gradients, equal
+    replicas, different data. Rank 0 prints the report.
+
     Every probe restores the program bit for bit. Nothing is written to disk.
 
     Arguments after -- become the script's sys.argv.
@@ -89,6 +97,11 @@ def preflight(
     with program_errors("preflight", resumed or ""):
         require_torch("preflight runs a torch program")
         given = None if config is None else config_of(config)
+        if is_one_of_several():
+            again = f"{launched()} {_again(factory, False, only or [], arguments)}"
+            with as_script(factory, arguments):
+                report, group = on_ranks(factory, given, only or [], assignments or [], timeout, again)
+            raise typer.Exit(told_by_rank_0(form, replace(report, verbose=verbose), group))
         with as_script(factory, arguments):
             report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
     output.tell(form, replace(report, verbose=verbose), None)
@@ -105,7 +118,6 @@ def _tried(
     arguments: list[str],
 ) -> Report:
     """Build the program and run the probes, with a progress bar on stderr."""
-    from steadyrun.program.task import build_task, load_factory
     from steadyrun.report.limits import parsed
     from steadyrun.report.preflight import known_probes, run
     from steadyrun.store.reader import open_run
@@ -114,11 +126,7 @@ def _tried(
     thresholds = parsed(assigned)
     if resumed is not None:
         open_run(resumed)
-    task = build_task(load_factory(factory, "preflight's argument"), config or {}, factory)
-    if config is not None:
-        task.config = {**(task.config or {}), **config}
-    if task.loader is None:
-        raise UsageError(f"{factory} returns a Task without a loader: set loader=… in steadyrun.Task")
+    task = built(factory, config)
     columns = (TextColumn("preflight"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=stderr(), transient=True) as progress:
         bar = progress.add_task("reading batches", total=None)

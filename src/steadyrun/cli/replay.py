@@ -47,6 +47,13 @@ def replay(
         bool, typer.Option("--isolate", help="Also test a smaller model on the same data, and synthetic data.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes for the experiments.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="How often to run the steps, to separate hardware from software.")
+    ] = 3,
+    rank: Annotated[
+        int | None,
+        typer.Option(min=0, help="With several processes: the rank to replay. Default: the one it happened on."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads. Default: as in the run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/replay.md).")] = False,
 ) -> None:
@@ -66,6 +73,9 @@ def replay(
     on the CPU bit for bit; otherwise it lists what differs. If a value
     became NaN or infinite, it finds the first operation responsible and
     repeats the step in float32.
+
+    It runs the steps three times (--repeat) and decides whether software or
+    data, a single error of the hardware, or a failing machine caused it.
 
     Then it makes one change at a time (learning rate, precision, clipping,
     batch, optimizer moments and more) until one removes the incident. The
@@ -91,7 +101,7 @@ def replay(
         if arguments and factory is None:
             raise UsageError("the arguments after -- belong to the script of --factory: add --factory FILE.py:FUNCTION")
         with as_script(factory, arguments):
-            result = replayed(path, factory, step, threads)
+            result = replayed(path, factory, step, threads, repeat=repeat, rank=rank)
             result.arguments = arguments
             if not only:
                 explain(result, everything=everything, isolate=isolate, jobs=jobs)
@@ -125,7 +135,8 @@ def _list(path: Path, as_json: bool) -> None:
         return
     for incident in incidents:
         why = f"cannot be replayed: {incident.missing}" if incident.missing else incident.why
-        out(f"{incident.step:>8}  {printable(incident.kind):<13}  {printable(why)}\n")
+        on = f"rank {incident.rank}  " if incident.world > 1 else ""
+        out(f"{incident.step:>8}  {on}{printable(incident.kind):<13}  {printable(why)}\n")
     if not incidents:
         say("the run has no incidents")
 

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
 
 
-def replayed(path: Path, factory: str | None, step: int | None, threads: int | None) -> Replay:
+def replayed(
+    path: Path,
+    factory: str | None,
+    step: int | None,
+    threads: int | None,
+    *,
+    repeat: int = 3,
+    rank: int | None = None,
+) -> Replay:
     """Replay an incident, with a progress bar on stderr."""
     import steadyrun
 
@@ -28,7 +36,8 @@ def replayed(path: Path, factory: str | None, step: int | None, threads: int | N
         console=stderr(),
         transient=True,
     ) as progress:
-        return steadyrun.replay(path, factory, step=step, threads=threads, on_step=_shown_on(progress))
+        shown = _shown_on(progress)
+        return steadyrun.replay(path, factory, step=step, threads=threads, repeat=repeat, rank=rank, on_step=shown)
 
 
 def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from steadyrun.panels import characters
-from steadyrun.panels.panel import Board, Line, Panel
+from steadyrun.panels.panel import Board, Line, Panel, RankSection
 from steadyrun.report.phrases import SYMBOLS
+from steadyrun.text import counted
 
 if TYPE_CHECKING:
     from steadyrun.panels.panel import Board
@@ -33,6 +34,8 @@ _SIGNS = {"green": "green", "amber": "yellow", "red": "bold red", "unknown": "di
 _TROUBLES = {"fault": "bold red", "suspect": "dark_orange", "note": "yellow"}
 _LABEL = 6  # characters of a number beside a plot
 _LEAST = 4  # rows of a cell: title, two of plot, axis
+_RANKS = 8  # ranks with a line of their own
+_COLUMNS = {"step": "step", "loss": "loss", "seconds": "step time"}
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,30 @@ def frame(board: Board, screen: Screen) -> list[Text]:
     """The lines of a frame, at most as many and as wide as the screen."""
     across = 4 if screen.width >= 140 else 3 if screen.width >= 72 else 2 if screen.width >= 44 else 1
     down = -(-8 // across)
-    tall = (screen.height - 1) // down
-    lines = [_header(board, screen)]
-    lines += _grid(board, screen, across, tall) if tall >= _LEAST else _list(board, screen)
+    ranks = list(_ranks(board.ranks, screen)) if board.ranks else []
+    below = replace(screen, height=screen.height - len(ranks))
+    tall = (below.height - 1) // down
+    lines = [_header(board, screen), *ranks]
+    lines += _grid(board, below, across, tall) if tall >= _LEAST else _list(board, below)
     return lines[: screen.height]
+
+
+def _ranks(section: RankSection, screen: Screen) -> Iterator[Text]:
+    """One line per rank, odd ones first; a screen of few rows, or more than eight ranks, gets a summary of the rest."""
+    room = min(_RANKS, max(1, (screen.height - 1) // 3))
+    rows = section.rows[:room]
+    widths = {
+        name: max(len(getattr(row, name)) for row in rows) for name in ("name", "state", "step", "loss", "seconds")
+    }
+    for row in rows:
+        values = {name: getattr(row, name).rjust(width) for name, width in widths.items()}
+        words = f"{row.name.ljust(widths['name'])}  {row.state.ljust(widths['state'])}"
+        words += "".join(f"  {label} {values[name]}" for name, label in _COLUMNS.items() if widths[name])
+        words += f"  heartbeat {row.heartbeat}" if row.heartbeat else ""
+        yield Text(screen.fitted(words, screen.width), _TROUBLES.get(row.kind, ""))
+    if unseen := len(section.rows) - len(rows) + section.others:
+        rest = f"{counted(unseen, 'more rank')}{f' ({section.rest})' if section.rest else ''}"
+        yield Text(screen.fitted(rest, screen.width), "dim")
 
 
 def _header(board: Board, screen: Screen) -> Text:
@@ -169,6 +192,8 @@ def _ink(lines: list[Line], kin: list[str], owner: int) -> str:
     if owner < 0:
         return ""
     line = lines[owner]
+    if line.role == "odd":
+        return "bold red"
     ink = _INKS[kin.index(line.kin or line.name) % len(_INKS)] if line.role in {"main", "faint"} else ""
     return ink if line.role == "main" else f"dim {ink}".strip()
 

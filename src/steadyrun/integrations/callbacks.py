@@ -10,7 +10,8 @@ from typing import Any
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.problems import say
-from steadyrun.recording.record import own_rank, record
+from steadyrun.recording.process import own_rank
+from steadyrun.recording.record import record
 from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, metrics_folder, plain_name, read_manifest
 

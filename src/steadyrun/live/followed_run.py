@@ -20,6 +20,7 @@ from steadyrun.trees.walker import Changes
 _IDLE = 9.0  # factor on the duration of a check to wait before the next: a tenth of a core
 _SOONEST = 1.0  # seconds between two checks
 _NEW = 1000  # steps that are drawn without thinning before lines are thinned again
+_AGED = 5.0  # seconds after which the ages of heartbeats are shown again, also if nothing is written
 
 
 class Watch:
@@ -36,6 +37,7 @@ class Watch:
         self._walked_new = False  # whether the report covers the newest data
         self._next_walk = 0.0
         self._thinned_until: int | None = None
+        self._built = 0.0
 
     @property
     def manifest(self) -> dict[str, object]:
@@ -50,7 +52,7 @@ class Watch:
     def look(self) -> Board | None:
         """The current dashboard; None if nothing is new."""
         with self._lock:
-            changed = self._view.look()
+            changed = self._view.look() or self._aged
             if self._report is not None and not changed and (self._walked_new or not self._may_walk()):
                 return None
             return self._board(changed)
@@ -73,6 +75,12 @@ class Watch:
         assert self._report is not None, "look first"
         return self._signals, self._report
 
+    @property
+    def _aged(self) -> bool:
+        """Whether the ranks of a running job were shown a while ago: a dead job writes nothing that would show it."""
+        several = self._signals is not None and self._signals.ranks is not None
+        return several and self._view.state not in ENDED and time.monotonic() - self._built > _AGED
+
     def _may_walk(self) -> bool:
         return time.monotonic() >= self._next_walk or self._view.state in ENDED
 
@@ -91,6 +99,7 @@ class Watch:
             last_step=last,
             damage=tuple(str(drop) for drop in self._view.dropped),
         )
+        self._built = time.monotonic()
         with through(Lens(newer=self._new_after(last))):
             return build(self._signals, self._report, self._trial)
 

@@ -39,7 +39,8 @@ def shown(board: Board) -> Shown:
     if board.trial is not None:
         figures |= {plot.number: outline(plot, (0, board.trial.last)) for plot in board.trial.plots}
     figures |= {chart.number: outline(chart, board.span) for chart in board.charts}
-    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial", "charts", "findings")}
+    names = ("verdict", "reading", "trial", "charts", "findings", *(("ranks", "rank_table") if board.ranks else ()))
+    whole_parts = {name.replace("_", "-"): fragment(name, board) for name in names}
     return Shown(
         board.span,
         figures,

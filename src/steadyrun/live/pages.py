@@ -19,7 +19,7 @@ from steadyrun.store.discover import RunPlace
 
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _OURS = ("index.js", "live.js", "live.css")
-ASSETS = ("plotly.js", "view.js", "dashboard.js", "dashboard.css", *_OURS)
+ASSETS = ("plotly.js", "view.js", "dashboard.js", "dashboard.css", "ranks.css", *_OURS)
 
 
 @cache

@@ -52,6 +52,7 @@ class RunRow:
     val_loss: str = ""
     duration: float | None = None  # seconds
     settings: tuple[tuple[str, str], ...] = ()  # what a person declared
+    ranks: int = 1
     figures: Figures | None = field(default=None, compare=False)  # read only if metrics are requested
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,8 +85,16 @@ def detailed(run: RunPlace, measured: bool = False) -> RunRow:
         verdict=verdict,
         leaf=leaf,
         finding=finding,
+        ranks=_ranks(view),
         figures=_figures(view) if measured else None,
     )
+
+
+def _ranks(view: RunReader) -> int:
+    """The number of processes, as the first rank recorded it, or as many as have files."""
+    worlds = [event.fields.get("world") for event in view.events("process")]
+    known = [world for world in worlds if isinstance(world, int) and not isinstance(world, bool)]
+    return max(1, known[-1] if known else len(view.ranks))
 
 
 def _figures(view: RunReader) -> Figures:

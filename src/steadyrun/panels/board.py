@@ -18,6 +18,8 @@ from steadyrun.panels import (
     trial_plots,
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
+from steadyrun.panels.rank_lines import step_time_chart
+from steadyrun.panels.rank_table import rank_section
 from steadyrun.questions.form import GRADES
 from steadyrun.renamed_arguments import renamed
 from steadyrun.report import phrases
@@ -69,9 +71,10 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         tuple(phrases.announced(report)),
         tuple(phrases.signs(report, codes=False)),
         None if trial is None else trial_plots.section(trial, signals),
-        charts.charts(signals),
+        (*step_time_chart(signals, report), *charts.charts(signals)),
         charts.left_out(signals),
         charts.x_axes(signals),
+        rank_section(signals, report),
     )
 
 

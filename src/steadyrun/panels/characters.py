@@ -55,7 +55,7 @@ def _column(mark: Mark, span: tuple[int, int], width: int) -> int:
 
 def _rank(line: Line) -> int:
     """Lines in front are drawn last."""
-    return ("declared", "muted", "faint", "main").index(line.role)
+    return ("declared", "muted", "faint", "main", "odd").index(line.role)
 
 
 def _range(panel: Panel, cuts: Sequence[Cut]) -> tuple[float, float] | None:

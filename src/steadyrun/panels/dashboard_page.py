@@ -26,6 +26,7 @@ def page(board: Board, only: int | None = None) -> str:
             **context(board, only),
             inline=True,
             styles=asset("dashboard.css"),
+            rank_styles=asset("ranks.css"),
             scripts=scripts,
             data=script_safe(payload(board, only)),
             policy=_policy(scripts),

@@ -13,10 +13,12 @@ from steadyrun.panels.panel import Floats, Line, Mark, Panel, Steps
 # Medium tones that most people can distinguish, on white and on black. Red and amber are reserved for findings.
 COLOURS = ("#2f7ed8", "#e07b39", "#2a9d78", "#a66fd6", "#3aa6c4", "#8c8c3a", "#c76b98")
 GREY = "#8a8f98"
-BAND = "#2a9d78"
+BANDS = {"usual": "#2a9d78", "ranks": "#2f7ed8"}
+OPACITIES = {"usual": 0.16, "ranks": 0.3}
 MARKS = {"fault": "#d9363e", "suspect": "#d9731a", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
 SYMBOLS = {"fault": "✗", "suspect": "▲", "note": "!", "warning": "!", "incident": "•"}
 _COLOURED = ("main", "faint")
+ODD = MARKS["fault"]  # the rank that differs from the others
 FEW = 30  # points: up to this many are also drawn as dots
 
 
@@ -62,6 +64,8 @@ def colours(lines: Iterable[Line]) -> dict[str, str]:
 
 
 def colour_of(line: Line, chosen: dict[str, str]) -> str:
+    if line.role == "odd":
+        return ODD
     return chosen.get(line.kin or line.name, GREY) if line.role in _COLOURED else GREY
 
 
@@ -93,7 +97,9 @@ def legend(panel: Panel) -> list[LegendEntry]:
     muted = [line.name for group, line in placed if group == "muted"]
     if muted:
         front["muted"] = LegendEntry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
-    bands = [LegendEntry(f"band-{index}", band.label, BAND, "band") for index, band in enumerate(panel.bands)]
+    bands = [
+        LegendEntry(f"band-{index}", band.label, BANDS[band.kind], "band") for index, band in enumerate(panel.bands)
+    ]
     rules = [LegendEntry("", rule.label, GREY, f"rule {rule.style}") for rule in panel.rules]
     return [*front.values(), *bands, *rules]
 

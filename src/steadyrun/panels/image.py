@@ -152,7 +152,8 @@ def _log(axes: Any, decades: float) -> None:
 
 def _fill(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
     for band in panel.bands:
-        axes.fill_between(band.steps, band.low, band.high, color=drawing.BAND, alpha=0.15, lw=0, label=_tex(band.label))
+        look = {"color": drawing.BANDS[band.kind], "alpha": drawing.OPACITIES[band.kind], "lw": 0}
+        axes.fill_between(band.steps, band.low, band.high, label=_tex(band.label), **look)
     chosen = drawing.colours(panel.lines)
     right = axes.twinx() if panel.right else None
     if right is not None and panel.right is not None:

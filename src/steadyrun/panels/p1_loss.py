@@ -7,6 +7,7 @@ import math
 from steadyrun.panels.lines import Drawn, drawn, logarithmic
 from steadyrun.panels.panel import AxisScale, Panel, Rule
 from steadyrun.panels.panel_findings import finished
+from steadyrun.panels.rank_lines import rank_lines
 from steadyrun.questions.facts import known_facts
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -18,9 +19,11 @@ _WINDOW = 20  # steps that the loss is averaged over
 
 def build(run: Signals, report: Report) -> Panel:
     """Training and validation loss with the baseline and the loss of guessing; log scale unless negative."""
-    train = drawn(run.raw("loss"), "train") if run.has("loss") else None
+    over_ranks = rank_lines(run, report, "loss", "train")
+    train = over_ranks.median if over_ranks else drawn(run.raw("loss"), "train") if run.has("loss") else None
     val = drawn(run.raw("val_loss"), "validation", shape="step") if run.has("val_loss") else None
     lines = tuple(series.line for series in (train, val) if series is not None)
+    lines += over_ranks.single if over_ranks else ()
     panel = Panel(
         1,
         "loss",
@@ -28,6 +31,7 @@ def build(run: Signals, report: Report) -> Panel:
         "Loss",
         AxisScale("loss", log=logarithmic(lines)),
         lines,
+        bands=over_ranks.bands if over_ranks else (),
         rules=tuple(_rules(run, known_facts(run, report.walk.limits).classes)),
         missing="" if train or val else HOW_TO_RECORD["loss"],
     )

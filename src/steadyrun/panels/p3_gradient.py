@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.panels.lines import Drawn, drawn
 from steadyrun.panels.panel import AxisScale, Line, Panel, Rule
 from steadyrun.panels.panel_findings import finished
+from steadyrun.panels.rank_lines import rank_lines
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.overview import extent
@@ -16,7 +17,10 @@ from steadyrun.text import percent, shown
 
 def build(run: Signals, report: Report) -> Panel:
     """The global gradient norm before clipping on a log scale, with the clip threshold."""
-    norm = drawn(run.raw("grad_norm"), "gradient norm") if run.has("grad_norm") else None
+    over_ranks = rank_lines(run, report, "grad_norm")
+    norm = over_ranks.median if over_ranks else None
+    if norm is None and run.has("grad_norm"):
+        norm = drawn(run.raw("grad_norm"), "gradient norm")
     moving, fixed = _threshold(run)
     panel = Panel(
         3,
@@ -24,7 +28,8 @@ def build(run: Signals, report: Report) -> Panel:
         "Are the gradients stable?",
         "Gradient norm before clipping",
         AxisScale("‖g‖", log=True),
-        (*moving, *([norm.line] if norm else [])),
+        (*moving, *([norm.line] if norm else []), *(over_ranks.single if over_ranks else ())),
+        bands=over_ranks.bands if over_ranks else (),
         rules=fixed,
         missing="" if norm else HOW_TO_RECORD["grad_norm"],
     )

@@ -14,6 +14,8 @@ Floats = npt.NDArray[np.float64]
 
 NONE, NOTE, SUSPECT, FAULT = "none", "note", "suspect", "fault"
 """The state of a panel: nothing found, something unusual, something wrong."""
+STEP_TIME = "step-time"
+"""The key of the chart of step times, of a job of several processes."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,10 @@ class Line:
     """One thinned series. Values that are NaN, infinite, or negative on a log scale are also drawn.
 
     `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, without its
-    own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name) or
-    `declared` (the configured values, drawn below the recorded ones). Lines of one `kin` share a colour. After each
-    step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
+    own legend entry), `beside` (grey, for comparison), `faint` (the raw values of a smoothed line of the same name),
+    `declared` (the configured values, drawn below the recorded ones) or `odd` (the rank that differs). Lines of one
+    `kin` share a colour. After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the
+    points before thinning.
     """
 
     name: str
@@ -52,12 +55,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class Band:
-    """The range of usual values, from `low` to `high` at each step; two steps are enough for a constant band."""
+    """A range from `low` to `high` at each step; two steps are enough for a constant one.
+
+    It shows the `usual` values of the lines, or the values of all `ranks` of a job.
+    """
 
     steps: Steps
     low: Floats
     high: Floats
     label: str
+    kind: str = "usual"
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,30 @@ class TrialSection:
 
 
 @dataclass(frozen=True)
+class RankRow:
+    """One rank, or several in the same state, in words; `kind` is the grade of what is wrong, "" if nothing is."""
+
+    name: str
+    state: str
+    step: str = ""
+    loss: str = ""
+    seconds: str = ""
+    heartbeat: str = ""
+    host: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class RankSection:
+    """The ranks of a job of several processes, odd ones first; `others` have no row, and `rest` describes them."""
+
+    words: str
+    rows: tuple[RankRow, ...]
+    others: int = 0
+    rest: str = ""
+
+
+@dataclass(frozen=True)
 class Board:
     """The whole dashboard of one run: the verdict, the answers, and the seven panels."""
 
@@ -227,12 +258,19 @@ class Board:
     charts: tuple[Panel, ...] = ()  # what the program logged under names of its own
     charts_left_out: int = 0
     x_axes: tuple[XAxis, ...] = ()
+    ranks: RankSection | None = None  # of a job of several processes
 
     @property
     def chart_groups(self) -> list[tuple[str, list[Panel]]]:
         """The charts by the prefix of their names."""
-        groups = dict.fromkeys(chart.subject for chart in self.charts)
-        return [(group, [chart for chart in self.charts if chart.subject == group]) for group in groups]
+        logged = [chart for chart in self.charts if chart.key != STEP_TIME]
+        groups = dict.fromkeys(chart.subject for chart in logged)
+        return [(group, [chart for chart in logged if chart.subject == group]) for group in groups]
+
+    @property
+    def rank_charts(self) -> list[Panel]:
+        """The charts that belong to the table of ranks."""
+        return [chart for chart in self.charts if chart.key == STEP_TIME]
 
     @property
     def incidents_to_show(self) -> list[Happened]:

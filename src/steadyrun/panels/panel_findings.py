@@ -58,6 +58,17 @@ def on_panel(report: Report, number: int) -> list[Asked]:
     return [asked for kind in GRADES for asked in cited if asked.answer.kind == kind]
 
 
+def odd_ranks(report: Report, world: int) -> tuple[tuple[int, ...], str]:
+    """The ranks that the headline names, or else the first finding that names any, and its grade.
+
+    If it names all of them, none is odd.
+    """
+    headline = [] if report.headline is None else [report.headline]
+    graded = [asked for kind in (FAULT, SUSPECT) for asked in report.walk.path if asked.answer.kind == kind]
+    named = next((asked.answer for asked in [*headline, *graded] if asked.answer.ranks), None)
+    return ((), "") if named is None or len(named.ranks) >= world else (named.ranks, named.kind)
+
+
 def _caption(findings: list[Asked]) -> str:
     if not findings:
         return ""

@@ -48,13 +48,18 @@ def _bands(panel: Panel) -> Iterator[dict[str, Any]]:
         yield _around(band) | {
             "name": safe(band.label),
             "fill": "toself",
-            "fillcolor": "rgba(42,157,120,0.16)",
+            "fillcolor": _faint(drawing.BANDS[band.kind], drawing.OPACITIES[band.kind]),
             "line": {"width": 0},
             "mode": "lines",
             "hoverinfo": "skip",
             "legendgroup": f"band-{index}",
             "legendrank": 2000,
         }
+
+
+def _faint(colour: str, opacity: float) -> str:
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
 
 
 def _around(band: Band) -> dict[str, Any]:

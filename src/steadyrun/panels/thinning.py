@@ -44,6 +44,12 @@ def through(lens: Lens) -> Iterator[None]:
         _lens.reset(before)
 
 
+def visible() -> tuple[float, float]:
+    """The first and the last step to draw, with the current lens."""
+    lens = _lens.get()
+    return lens.first, lens.last
+
+
 def chosen(steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], most: int = MOST) -> Places:
     """The points of a series to draw, with the current lens."""
     lens = _lens.get()

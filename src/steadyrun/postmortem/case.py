@@ -18,7 +18,7 @@ from steadyrun.report.trial_answers import whole_trial
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.signals.spikes import Spike
-from steadyrun.store import incident_files
+from steadyrun.store import incident_files, joint_incidents
 from steadyrun.store.incident_files import IncidentFiles, entries, part, text, to_step
 from steadyrun.store.reader import open_run
 from steadyrun.store.trial_record import TrialRecord, trial_record
@@ -63,7 +63,7 @@ def choose(
     """
     if step is not None:
         return _at(run, signals, report, step)
-    gravest = incident_files.gravest(run)
+    gravest = joint_incidents.gravest(run)
     if gravest is not None and not _only_noise(gravest, report):
         return _of_incident(gravest, signals, report), gravest
     moment = _of_walk(signals, report) or _of_trial(trial, signals, report)
@@ -73,12 +73,12 @@ def choose(
             f"noise (verdict: {report.verdict}). Choose a step with --step N. If the run learns badly from the first "
             f"step, test one change at a time: steadyrun {whole_trial(str(run), report.factory)}"
         )
-    folder = incident_files.captured(run).get(moment.step)
+    folder = joint_incidents.captured(run).get(moment.step)
     return moment, IncidentFiles() if folder is None else incident_files.read(folder)
 
 
 def _at(run: Path, signals: Signals, report: Report, step: int) -> tuple[Moment, IncidentFiles]:
-    folder = incident_files.captured(run).get(step)
+    folder = joint_incidents.captured(run).get(step)
     if folder is not None and (captured := incident_files.read(folder)).incident:
         return _of_incident(captured, signals, report), captured
     if report.last_step is None or not 0 <= step <= report.last_step:
@@ -96,7 +96,7 @@ def _only_noise(files: IncidentFiles, report: Report) -> bool:
 def _of_incident(files: IncidentFiles, signals: Signals, report: Report) -> Moment:
     step = incident_files.to_step(files.incident.get("step"))
     assert files.folder is not None
-    at = int(files.folder.name.partition("-")[2]) if step is None else step
+    at = int(joint_incidents.step_folder(files.folder).name.partition("-")[2]) if step is None else step
     return _named(at, text(files.incident, "kind") or CHOSEN, text(files.incident, "why"), signals, report)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from steadyrun.postmortem import expectations as expecting
@@ -28,6 +27,7 @@ from steadyrun.postmortem.remedies import (
 from steadyrun.postmortem.root_cause import RootCause, decide
 from steadyrun.postmortem.symptoms import Symptom, symptoms
 from steadyrun.questions.dynamics.run_spikes import stays
+from steadyrun.store.joint_incidents import path_in_run
 from steadyrun.store.trial_record import TrialRecord
 
 SCHEMA = 1
@@ -162,7 +162,7 @@ def _lesson(look: Grounds, root: RootCause, cause: Hypothesis | None) -> str:
 def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
     """The documented JSON form (docs/postmortem.md); non-finite numbers are still floats here."""
     case, moment = document.case, document.case.moment
-    folder = None if case.proofs.folder is None else f"incidents/{Path(case.proofs.folder).name}"
+    folder = None if case.proofs.folder is None else path_in_run(case.proofs.folder)
     return {
         "schema": SCHEMA,
         "run": str(case.run),

@@ -96,6 +96,7 @@ def _replay(case: Case) -> Iterator[Observation]:
         for index, difference in enumerate(entries(proof, "differences")[:_SHOWN]):
             what = f"{text(difference, 'what')}: {text(difference, 'message')}"
             yield Observation(f"differs:{index}", REPLAY, None, f"difference, {what}")
+    yield from _hardware(part(replay, "hardware"))
     if said := text(replay, "raised"):
         yield Observation("raised", REPLAY, None, f"step {replay.get('first_bad')} raises again: {said}")
     if culprit := text(case.proofs.culprit, "message"):
@@ -105,6 +106,12 @@ def _replay(case: Case) -> Iterator[Observation]:
         said = text(part(replay, "precision"), "message")
         yield Observation("precision", REPLAY, 3, f"{outcome}: {said}")
     yield from _violent(part(replay, "violent"))
+
+
+def _hardware(hardware: Mapping[str, Any]) -> Iterator[Observation]:
+    if verdict := text(hardware, "verdict"):
+        said = f"hardware or software: {verdict}; {text(hardware, 'why')}. Next: {text(hardware, 'next')}"
+        yield Observation("hardware", REPLAY, None, said)
 
 
 def _violent(change: Mapping[str, Any]) -> Iterator[Observation]:

@@ -12,6 +12,7 @@ from steadyrun.postmortem.measurements import Numbers
 from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.curves import Floats
 from steadyrun.store.incident_files import to_step
+from steadyrun.store.joint_incidents import path_in_run
 from steadyrun.text import percent, shown
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
@@ -118,7 +119,7 @@ def _checkpoint(case: Case) -> tuple[int, str] | None:
     ]
     captured = to_step(case.proofs.incident.get("checkpoint"))
     if captured is not None and captured <= began and case.proofs.folder is not None:
-        checkpoints.append((captured, f"incidents/{case.proofs.folder.name}/checkpoint.safetensors"))
+        checkpoints.append((captured, f"{path_in_run(case.proofs.folder)}/checkpoint.safetensors"))
     return max(checkpoints, default=None)
 
 

@@ -11,6 +11,7 @@ from steadyrun.postmortem.case import SPAN, Case
 from steadyrun.postmortem.measurements import Numbers, against
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.incident_files import text
+from steadyrun.store.joint_incidents import path_in_run
 from steadyrun.text import shown
 
 _MOST = 8  # unusual tokens that are named
@@ -63,7 +64,7 @@ def _began(case: Case) -> str:
 
 
 def _where(case: Case) -> str:
-    return "steadyrun check" if case.proofs.folder is None else f"incidents/{case.proofs.folder.name}/incident.json"
+    return "steadyrun check" if case.proofs.folder is None else f"{path_in_run(case.proofs.folder)}/incident.json"
 
 
 def _known(key: str, label: str, value: float | None, source: str, missing: str) -> Symptom:

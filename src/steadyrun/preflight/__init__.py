@@ -48,6 +48,13 @@ from steadyrun.preflight import (
     p5_7_precision,
     p6_1_overfit,
     p6_5_learning_rate,
+    r1_1_averaged,
+    r1_2_replicas,
+    r1_5_whole_norm,
+    r1_6_shards_differ,
+    r2_1_different_data,
+    r5_1_joined_batch,
+    r5_2_coverage,
     s1_1_causality,
     s6_1_dead_units,
     s6_3_saturated,
@@ -103,6 +110,18 @@ _MODULES = (
 )
 _DEEP: tuple[object, ...] = (p6_1_overfit, c7_1_clipping, c7_4_epsilon, p6_5_learning_rate)
 # Only with `deep=True`: they train.
+_ON_RANKS = (
+    r1_2_replicas,
+    r1_6_shards_differ,
+    r1_1_averaged,
+    r1_5_whole_norm,
+    r5_1_joined_batch,
+    r2_1_different_data,
+    r5_2_coverage,
+    a5_1_order,
+)
+# Tried on several ranks instead of the others: they read a `RankTrial`, in which all ranks take part.
 
 PROBES: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}
 DEEP: frozenset[str] = frozenset(module.QUESTION.code for module in _MODULES if module in _DEEP)
+ON_RANKS: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _ON_RANKS}

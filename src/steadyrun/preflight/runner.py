@@ -41,7 +41,7 @@ def tried(
         bench = Bench(task, drawn, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
         tell = lambda probe: progress(indices[probe.code], len(probes), probe.name)  # noqa: E731
-        with _eager(task):
+        with eager(task):
             walked = walk(undone, bench, changes, go_on=True, asking=tell)
         progress(len(probes), len(probes), "")
     finally:
@@ -52,7 +52,7 @@ def tried(
     return walked
 
 
-def _eager(task: Task) -> AbstractContextManager[Any]:
+def eager(task: Task) -> AbstractContextManager[Any]:
     """Run a compiled model eagerly, so that its graph can be read and no probe compiles."""
     stance = getattr(torch.compiler, "set_stance", None)
     compiled = is_compiled(task.model) or something_was_compiled()

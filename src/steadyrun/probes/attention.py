@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
+from steadyrun.program.torch_compat import is_spread
+
 # Self-attention, where queries and keys come from the same tensor, shows in the autograd graph of a forward pass.
 _FAR = 60  # nodes between a query and its projection: rotations, norms, casts and views are a dozen
 _PROJECTIONS = ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution")
@@ -172,6 +174,8 @@ class AttentionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
+            if is_spread(result):
+                return result
             if func is F.scaled_dot_product_attention:
                 if self._due(True):
                     self._see_fused(*args, **(kwargs or {}))

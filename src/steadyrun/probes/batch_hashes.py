@@ -74,7 +74,7 @@ def inputs_and_targets(summed: list[tuple[Array, Array]]) -> tuple[Array, Array]
         return None
     at = next((index for index in range(last, -1, -1) if is_classes(summed[index][0])), last)
     sums = [total for _, total in summed]
-    return folded(sums[:at] + sums[at + 1 :]), _fold(sums[at])
+    return folded(sums[:at] + sums[at + 1 :]), fold(sums[at])
 
 
 def is_classes(array: Array) -> bool:
@@ -83,7 +83,7 @@ def is_classes(array: Array) -> bool:
 
 def batch_hash(examples: Array) -> Array:
     """One hash for the batch, from the hashes of its examples and their order."""
-    return _fold((examples * weights(0, examples.shape[0], examples)).sum())
+    return fold((examples * weights(0, examples.shape[0], examples)).sum())
 
 
 def input_hash(inputs: object) -> Array | None:
@@ -164,10 +164,11 @@ def _count_nonfinite(array: HostArray) -> int:
 
 def folded(sums: list[Array]) -> Array:
     """Sums of equal length, added up and made hashes."""
-    return _fold(_added(sums))
+    return fold(_added(sums))
 
 
-def _fold(total: Array) -> Array:
+def fold(total: Array) -> Array:
+    """A sum modulo 2**64 as a hash of 52 bits."""
     return (total ^ (total >> 29)) & ((1 << HASH_BITS) - 1)
 
 

@@ -19,6 +19,7 @@ DEFAULTS: Mapping[str, int] = {
     "attention": 100,  # entropy per head, dead heads
     "modes": 50,  # modules in evaluation mode during a training step
     "objective": 50,  # what the loss is made of, which parameters it reaches, how targets align with inputs
+    "digests": 50,  # with several processes: what their gradients, parameters and states are compared by
     "system": 50,  # memory, GPU utilisation and temperature
     "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
 }

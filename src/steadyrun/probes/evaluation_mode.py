@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from steadyrun.probes.copies import CopyFinder, sizes
 from steadyrun.probes.model_inputs import pooled, statistics
 from steadyrun.probes.pass_calls import PassCalls, tensors_in
-from steadyrun.program.torch_compat import Dropout, ForwardPreHook, remove_hook
+from steadyrun.program.torch_compat import Dropout, ForwardPreHook, is_spread, remove_hook
 
 _MEASURED = 4  # passes of a validation whose inputs are looked at
 _MOST_IN_VAIN = 20  # steps whose passes without gradients were part of training, before their inputs cost no more time
@@ -60,7 +60,7 @@ class EvaluationProbe:
         counts: dict[str, float] = {"passes": self._passes, "passes_in_training": self._in_training}
         counts["sensitive"] = len(self._sensitive)
         copy = None if self._copy is None else self._copy()
-        if copy is not None:
+        if copy is not None and not any(map(is_spread, copy.parameters())):
             counts |= compared(copy, self.copies.model)
         self._begin_anew()
         return counts

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from steadyrun.program.containers import leaves
+from steadyrun.program.torch_compat import is_spread
 
 _MOST_ELEMENTS = 2**22
 
@@ -18,8 +19,11 @@ def thinned(values: Tensor) -> Tensor:
 
 
 def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
-    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
-    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor))
+    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects.
+
+    One that is spread over processes is left out: arithmetic with it may wait for the other ranks.
+    """
+    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor) and not is_spread(leaf))
     return (tensor for tensor in tensors if tensor.is_floating_point())
 
 

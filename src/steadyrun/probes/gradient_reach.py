@@ -61,6 +61,8 @@ class Reach:
             if parameter.requires_grad and id(parameter) in optimized
         }
         unreached = {name for name, parameter in trained.items() if id(parameter) not in reached}
+        if any(hasattr(trained[name], "device_mesh") for name in unreached):
+            return {}  # FSDP computes with whole tensors that it makes of the shards: the graph does not lead to these
         # An expert that no token chose, a head that this batch did not need: only what is never reached counts.
         self._unreached = unreached if self._unreached is None else self._unreached & unreached
         known = {id(parameter) for parameter in named.values()}

@@ -31,7 +31,7 @@ from steadyrun.probes.row_queue import ProbeRow, Values
 from steadyrun.program.torch_compat import after_backward, backward_id
 
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
-_SAME = 1e-3
+SAME_NORM = 1e-3
 
 # Gradients with fewer elements are gone through twice in less time than it takes to see that they did not change.
 _MANY = 2**18
@@ -271,7 +271,7 @@ class GradientProbe:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
         row.put("backwards", float(facts.backwards))
         row.put("loss_scale", facts.loss_scale)
-        row.put("backward_loss", _total(facts.roots))
+        row.put("backward_loss", total_of(facts.roots))
         if self.several_optimizers:
             together = [norm.to(facts.per_optimizer[0].device) for norm in facts.per_optimizer]
             row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
@@ -296,7 +296,7 @@ class GradientProbe:
                 values.pop("grad_norm_applied", None)
             before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
             if before is not None and applied is not None:
-                clipped = applied < before * (1 - _SAME)
+                clipped = applied < before * (1 - SAME_NORM)
                 self._clips_by_hand = self._clips_by_hand or clipped
                 values["clipped"] = float(clipped)
 
@@ -318,7 +318,8 @@ class GradientProbe:
         return None if per_parameter is None else SampledNorms(indices, per_parameter)
 
 
-def _total(roots: list[Tensor | None]) -> Tensor | None:
+def total_of(roots: list[Tensor | None]) -> Tensor | None:
+    """The sum of what the backward passes of a step began from; None if one of them is not known."""
     known = [root.reshape(()) for root in roots if root is not None]
     if not known or len(known) < len(roots):
         return None

@@ -18,13 +18,14 @@ from torch.utils.hooks import RemovableHandle
 from steadyrun.probes.norms import norms
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
+from steadyrun.program.torch_compat import is_spread
 
 ParamGroup = dict[str, Any]
 _Args = tuple[Any, ...]
 _Kwargs = dict[str, Any]
 
-_FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
-_SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
+SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
 
 
 class OptimizerLike(Protocol):
@@ -221,7 +222,7 @@ class OptimizerProbe:
                 group_number += 1
 
     def _group_moments(self, row: ProbeRow, group: int, states: list[dict[str, Any]]) -> None:
-        for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
+        for name, keys in (("moment1_norm", FIRST_MOMENTS), ("moment2_norm", SECOND_MOMENTS)):
             moments = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
             if moments:
                 row.put(f"{name}/{group}", torch.linalg.vector_norm(norms(moments)))
@@ -316,7 +317,7 @@ def _chosen(group: ParamGroup) -> Tensor | None:
     if not {"lr", "betas", "eps"} <= set(group) or group.get("amsgrad") or group.get("maximize"):
         return None
     for parameter in group["params"]:
-        whole = not hasattr(parameter, "full_tensor")
+        whole = not is_spread(parameter)
         if whole and parameter.dtype == torch.float32 and _SMALLEST <= parameter.numel() <= _LARGEST:
             return parameter if parameter.requires_grad else None
     return None

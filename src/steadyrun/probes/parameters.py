@@ -36,6 +36,7 @@ class ParameterProbe:
 
     parameters: list[nn.Parameter]
     groups: list[str]
+    adapters: list[int] = field(default_factory=list)  # indices of the adapters' parameters
     _before: list[_Joined] = field(default_factory=list)
 
     def snapshot(self) -> None:
@@ -51,6 +52,8 @@ class ParameterProbe:
         """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
         sizes = norms(self.parameters)
         row.put_many(sizes, self._summed("block_param_norm", self.groups))
+        if self.adapters:
+            row.put("adapter_norm", torch.linalg.vector_norm(sizes[self.adapters]))
         if self._before:
             before, self._before = self._before, []
             parts = self._parts()

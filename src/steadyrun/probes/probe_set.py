@@ -12,9 +12,11 @@ from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.copies import sizes
 from steadyrun.probes.dead_units import find_units
 from steadyrun.probes.description import named_parameters
+from steadyrun.probes.digests import DigestProbe
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
+from steadyrun.probes.local_gradients import LocalGradientProbe
 from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe, UpdateProbe
@@ -27,7 +29,8 @@ from steadyrun.probes.spectral_norms import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of
-from steadyrun.program.torch_compat import something_was_compiled
+from steadyrun.program.torch_compat import is_spread, something_was_compiled
+from steadyrun.signals.adapters import is_adapter
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before the probe is disabled
@@ -59,19 +62,22 @@ class Watcher:
         self.units = find_units(model, self.blocks)
         self.matrices = large_matrices(list(named))
         self._cadence = cadence
-        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters) and not collectives
+        self._sharded = any(map(is_spread, parameters)) and not collectives
         self._problems = problems
         self._learned = learned
         self._declared_clip = declared_clip
         self._scheduler = scheduler
         self._model = model
         self._scaler = ScalerView(scaler)
-        self._gradients = GradientProbe(parameters, self._scaler, problems)
+        kind = LocalGradientProbe if self._sharded else GradientProbe
+        self._gradients = kind(parameters, self._scaler, problems)
         self._gradients.several_optimizers = len(optimizers) > 1
         self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
         self._optimizer.before = [self._before_step]
         self._optimizer.after = [self._after_step]
-        self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
+        names = [name for name, _ in named]
+        adapters = [index for index, name in enumerate(names) if is_adapter(name)]
+        self._parameters = ParameterProbe(parameters, groups_of(names, self.blocks), adapters)
         self._updates = UpdateProbe()
         self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
         self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
@@ -92,6 +98,15 @@ class Watcher:
         self._sampling: frozenset[str] = frozenset()
         self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
+        self._digests: DigestProbe | None = None  # with several processes
+
+    def compare_ranks(self, given: nn.Module, found: Callable[[dict[str, object]], None]) -> None:
+        """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
+        groups = groups_of([name for name, _ in self._named], self.blocks)
+        sampled = self._cadence.every["digests"] > 0
+        self._digests = DigestProbe(
+            given, self._named, groups, lambda: self._optimizer.optimizers, found, sampled=sampled
+        )
 
     @property
     def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:
@@ -115,6 +130,10 @@ class Watcher:
         names = {id(module): name for name, module in self._model.named_modules()}
         return beside(self._trained, self._evaluation.calls, names)
 
+    def validation_buffers(self) -> dict[str, float]:
+        """With several processes, the digest of the buffers that the model was validated with; {} without buffers."""
+        return {} if self._digests is None else self._digests.buffers(self._model)
+
     def attach(self, step: int) -> None:
         if self._sharded:
             self._problems.unavailable(
@@ -123,8 +142,7 @@ class Watcher:
                 "let every rank record and call watch(…, collectives=True)",
                 missing=["grad_norm", *_NEED_WHOLE_PARAMETERS],
             )
-        else:
-            self._gradients.attach()
+        self._gradients.attach()
         backward_hook.observe(self._backward_begins)
         self._optimizer.attach()
         if self._compiled:
@@ -152,6 +170,8 @@ class Watcher:
         self._leftovers.forget()
         self._objective.forget()
         self._optimizer.forget()
+        if self._digests is not None:
+            self._digests.forget()
         self.prepare(step)
 
     def prepare(self, step: int) -> None:
@@ -163,6 +183,8 @@ class Watcher:
         due = self._cadence.due(step)
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
+        if self._digests is None:
+            due -= {"digests"}
         self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
         idle = not due and not self._spectral_parts
         self._quiet = (step, self._cadence.next_sample(step, self._spectral.parts)) if idle else (0, 0)
@@ -177,8 +199,7 @@ class Watcher:
             self._forward.arm(self._armed)
 
     def _backward_begins(self, root: Tensor | None) -> None:
-        if not self._sharded:
-            self._gradients.starts(root)
+        self._gradients.starts(root)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
             self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
@@ -187,8 +208,7 @@ class Watcher:
     def _before_step(self, optimizer: OptimizerLike) -> None:
         if self._scaler.search():
             self._learned(scaler=type(self._scaler.scaler).__name__)
-        if not self._sharded:
-            self._gradients.before_step(optimizer)
+        self._gradients.before_step(optimizer)
         if "blocks" in self._sampling and not self._problems.failed("update ratio"):
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
@@ -197,6 +217,9 @@ class Watcher:
             self._contained("leftover gradients", self._leftovers.before_step, optimizer)
         if "moments" in self._sampling:
             self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
+
+        if self._digests is not None:
+            self._contained("digests", self._digests.before_step, optimizer, "digests" in self._sampling)
 
     def _after_step(self, optimizer: OptimizerLike) -> None:
         self._gradients.after_step()
@@ -217,6 +240,7 @@ class Watcher:
             self._describe(row, gradients, stepped)
         if not self._sampling and not self._spectral_parts:
             return []
+        rows = [self._digest_row(row)] if self._digests is not None and "digests" in self._sampling else []
         samples = ProbeRow("samples", row.step, row.at)
         self._order = []
         if self._armed:
@@ -228,12 +252,17 @@ class Watcher:
         self._sample(samples)
         if gradients.sampled is not None:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
-        return [samples] if samples.values or samples.late else []
+        return [each for each in (samples, *rows) if each.values or each.late]
+
+    def _digest_row(self, row: ProbeRow) -> ProbeRow:
+        digests = ProbeRow("digests", row.step, row.at)
+        if self._digests is not None:
+            self._contained("digests", self._digests.fill, digests)
+        return digests
 
     def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
-        if not self._sharded:
-            with self._problems.contained("gradient norm"):
-                self._gradients.fill(row, gradients, self._declared_clip)
+        with self._problems.contained("gradient norm"):
+            self._gradients.fill(row, gradients, self._declared_clip)
         with self._problems.contained("optimizer"):
             self._optimizer.fill(row, stepped)
 

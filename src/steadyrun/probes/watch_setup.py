@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
 from steadyrun.probes import description
+from steadyrun.probes.adapters import describe_adapters
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.loss_scale import ScalerLike
 from steadyrun.probes.optimizer_steps import OptimizerLike
@@ -39,14 +40,16 @@ def begin_watching(
     cadence: Cadence,
     problems: Problems,
     fresh: bool,
+    several: bool,
 ) -> Watcher | None:
     """Build the probes; a clear error for arguments that cannot be watched, None if we cannot cope with the model.
 
-    `fresh` says that no step was recorded yet: the weights are those that the run begins with.
+    `fresh` says that no step was recorded yet: the weights are those that the run begins with. `several` says that the
+    job has several processes.
     """
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
     compiled = description.is_compiled(model)
-    model = unwrapped(model)
+    given, model = model, unwrapped(model)
 
     def learned(**facts: object) -> None:
         writer.save_manifest_soon(inferred={**writer.manifest.get("inferred", {}), **facts})
@@ -71,6 +74,9 @@ def begin_watching(
     except Exception as problem:
         problems.report("watch", problem)
         return None
+    if several:
+        with problems.contained("digests"):
+            watcher.compare_ranks(given, lambda facts: writer.event("structure", None, **facts))
     with problems.contained("manifest"):
         _describe(writer, watcher, model, optimizers, tokenizer, problems, fresh=fresh)
         learned(**_inferred(model, optimizers, scheduler, config))
@@ -127,6 +133,8 @@ def _describe(
         "param_groups": description.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
     }
+    if adapters := describe_adapters(model):
+        facts["adapters"] = adapters
     if fresh:
         facts["initial_weights"] = description.describe_weights(model)
     if tokenizer is not None:

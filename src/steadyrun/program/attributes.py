@@ -26,12 +26,17 @@ class SavedTensor:
 
     @classmethod
     def of(cls, tensor: Tensor) -> SavedTensor:
-        return cls(tensor, tensor.detach().clone(), tensor.detach())
+        memory = local_part(tensor.detach())
+        return cls(tensor, memory.clone(), memory)
 
     def put_back(self) -> None:
         with torch.no_grad():
             if not same(self.memory, self.copy):
                 self.memory.copy_(self.copy)
+            if hasattr(self.tensor, "to_local"):
+                if not same(self.tensor, self.copy):
+                    local_part(self.tensor).copy_(self.copy)
+                return
             moved = not self.copy.is_sparse and self.tensor.data_ptr() != self.memory.data_ptr()
             if moved or not same(self.tensor, self.copy):
                 self.tensor.data = self.memory
@@ -106,9 +111,15 @@ class Attributes:
         ]
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of a DTensor that this rank holds; any other tensor is whole. No rank waits for another."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part.wait() if hasattr(part, "wait") else part
+
+
 def same(one: Tensor, other: Tensor) -> bool:
-    """Bit for bit; NaN is the same as NaN."""
-    one = one.detach()
+    """Bit for bit, of a DTensor the part of this rank; NaN is the same as NaN."""
+    one, other = local_part(one.detach()), local_part(other)
     if one.is_sparse or other.is_sparse:
         if one.layout != other.layout or one.shape != other.shape:
             return False

@@ -78,16 +78,21 @@ def load_factory(name: str, given_as: str = "--factory") -> Factory:
 
 
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
-    """Call a factory, with the run's config if it takes an argument."""
+    """Call a factory that must return a `Task`, with the run's config if it takes an argument."""
+    task = built(factory, config, name)
+    if not isinstance(task, Task):
+        raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
+    return task
+
+
+def built(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Any:
+    """What a factory returns; its errors become a `UsageError`."""
     try:
-        task = factory(dict(config)) if takes_config(factory) and not _has_own_config(factory, config) else factory()
+        return factory(dict(config)) if takes_config(factory) and not _has_own_config(factory, config) else factory()
     except SystemExit as left:
         raise UsageError(f"{name} {_exited(left)}") from left
     except Exception as problem:
         raise UsageError(f"{name} raised {_described(problem)}") from problem
-    if not isinstance(task, Task):
-        raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
-    return task
 
 
 def takes_config(factory: Factory) -> bool:

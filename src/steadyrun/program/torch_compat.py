@@ -222,9 +222,15 @@ _STAGES = "_per_optimizer_states"  # 2.11, 2.13: of a GradScaler, what it has do
 GENERATOR_HEAD, GENERATOR_WORDS = 24, 624 * 8
 
 
+def is_spread(tensor: Any) -> bool:
+    """Whether a tensor is spread over processes (a DTensor): arithmetic with it may wait for the other ranks."""
+    return hasattr(tensor, "full_tensor")
+
+
 def saved(node: Any, name: str, default: Any = None) -> Any:
-    """What a node of the graph has kept for its backward, such as `saved(node, "target")`."""
-    return getattr(node, SAVED + name, default)
+    """What a node of the graph has kept for its backward, such as `saved(node, "target")`; no spread tensor."""
+    kept = getattr(node, SAVED + name, default)
+    return default if is_spread(kept) else kept
 
 
 def after_backward(callback: Callable[[], None]) -> None:
@@ -266,6 +272,18 @@ def observe_out_of_memory(observer: Callable[[int, int, int, int], None]) -> boo
         return False
     attach(observer)
     return True
+
+
+def recorded_collectives() -> bytes | None:
+    """The last collectives of gloo's process groups as JSON, from torch's Flight Recorder; None if it has none.
+
+    NCCL's recorder is not asked: it queries events of the device, which may hang.
+    """
+    dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace_json", None)  # 2.13
+    if dump is None:
+        return None
+    trace = dump(True, False)
+    return trace if isinstance(trace, bytes) else str(trace).encode()
 
 
 @contextmanager

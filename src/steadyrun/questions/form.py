@@ -87,6 +87,7 @@ class Answer:
     panel: int | None = None
     may_pass: bool = False  # more training may undo this fault, or show that it is another
     experiment: str = ""  # of a suspect: what would prove or clear it
+    ranks: tuple[int, ...] = ()  # of a job of several processes: those it names
 
 
 class Limits:
@@ -177,6 +178,7 @@ class Question:
             panel=outcome.panel,
             may_pass=outcome.may_pass or finding.may_pass,
             experiment=finding.experiment or outcome.experiment,
+            ranks=finding.ranks,
         )
 
     def outcome(self, name: str) -> Outcome:
@@ -206,6 +208,7 @@ class Finding:
     fix: str = ""  # more exact than the outcome's fix, if the run allows it
     experiment: str = ""  # more exact than the outcome's
     may_pass: bool = False  # this finding may pass, although not every finding of its outcome does
+    ranks: tuple[int, ...] = ()  # the ranks it names, of a job of several processes
 
 
 def explained(answer: Answer, by: str) -> Answer:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -14,53 +12,20 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.errors import FaultFound
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.problems import Problems, say
-from steadyrun.program.frames import callers, variables
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.loaders import describe_loader, describe_part, loaders_near, training_first
+from steadyrun.recording.process import describe_process, own_world
 from steadyrun.recording.step_counter import Steps
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.capture.checkpoints import Rollback
     from steadyrun.errors import FaultFound
+    from steadyrun.probes.learned_tokens import LearnedTokens
+    from steadyrun.probes.phase_hooks import PhaseHooks
     from steadyrun.probes.probe_set import Watcher
+    from steadyrun.recording.step_clock import StepClock
     from steadyrun.replay.result import Replay
-
-
-# The data loader of a training loop, as far as it can be seen: given to `watch`, or a variable of the calling loop.
-
-
-_FRAMES = 16  # a hook of torch may stand between the loop and us
-
-
-def describe_loader(loader: Any) -> dict[str, Any] | None:
-    """Describe a torch DataLoader; None for anything else."""
-    utils = sys.modules.get("torch.utils.data")
-    if utils is None or not isinstance(loader, utils.DataLoader):
-        return None
-    sampler = getattr(loader, "sampler", None)
-    shuffles = isinstance(sampler, utils.RandomSampler) or bool(getattr(sampler, "shuffle", False))
-    try:
-        batches: int | None = len(loader)
-    except TypeError:
-        batches = None
-    return {
-        "batches": batches,
-        "sampler": type(sampler).__name__,
-        "shuffles": shuffles,
-        "workers": int(loader.num_workers),
-        "batch_size": loader.batch_size,
-    }
-
-
-def _loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
-    """The data loaders among the variables of the calling functions, each once; nothing is called, only looked at."""
-    loaders: dict[int, dict[str, Any]] = {}
-    for caller in islice(callers(frame), _FRAMES):
-        for value in variables(caller).values():
-            described = None if id(value) in loaders else describe_loader(value)
-            if described is not None:
-                loaders[id(value)] = described
-    return list(loaders.values())
 
 
 @dataclass(frozen=True)
@@ -91,14 +56,29 @@ class Attachment:
         self._config, self._every = config, every
         self._program: Callable[[], tuple[Any, ...]] | None = None
         self.watcher: Watcher | None = None
+        self.clock: StepClock | None = None  # with several processes
+        self._phases: PhaseHooks | None = None
+        self._process_is_named = False
+        self.learned_tokens: LearnedTokens | None = None
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
 
+    def name_process(self) -> None:
+        """Record once which of several processes this is; a process group may be set up after `record`."""
+        if not self._process_is_named and own_world() > 1:
+            self._process_is_named = True
+            self._writer.event("process", None, **describe_process(self._writer.rank))
+
     def look_for_loaders(self, frame: FrameType) -> None:
-        """Record whether the loop's data loaders shuffle, and how many batches an epoch has."""
+        """Record whether the loop's data loaders shuffle, how many batches an epoch has, and what this rank gets."""
         with self._problems.contained("data loaders"):
-            loaders = _loaders_near(frame)
+            loaders = loaders_near(frame)
             if loaders:
-                self._writer.save_manifest(loaders=loaders)
+                self._writer.save_manifest(
+                    loaders=[described for _, loader in loaders if (described := describe_loader(loader))]
+                )
+            if own_world() > 1:
+                for loader in training_first(loaders):
+                    self._writer.event("loader", self._steps.next, **describe_part(loader))
 
     def try_before(self, watched: Watched, preflight: Any, loader: Any, on_fault: Any) -> None:
         """Preflight, if it is asked for; raises what ends the run."""
@@ -123,6 +103,8 @@ class Attachment:
         """Probes on the objects, from the next step on."""
         from steadyrun.probes.watch_setup import begin_watching
 
+        with self._problems.contained("process"):
+            self.name_process()
         with self._problems.contained("first step after resume"):
             self._steps.infer_from(watched.optimizer)
         self.watcher = begin_watching(
@@ -134,10 +116,21 @@ class Attachment:
             cadence=Cadence(self._every, self._steps.next),
             problems=self._problems,
             fresh=not (self._steps.begun or self._steps.resumed),
+            several=own_world() > 1,
         )
         self.turn = self._steps.next
         if self.watcher is not None:
             self.watcher.attach(self.turn)
+            with self._problems.contained("phases of a step"):
+                self._time_phases(watched.model)
+            self._look_for_tokens(watched.tokenizer)
+
+    def _look_for_tokens(self, tokenizer: Any) -> None:
+        from steadyrun.probes.learned_tokens import LearnedTokens
+
+        if self.learned_tokens is None:
+            save = self._writer.save_manifest_soon
+            self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts))
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""
@@ -162,7 +155,35 @@ class Attachment:
                 step=self._steps.next,
             )
 
+    def step_begins(self) -> None:
+        """The end of a step's record: what follows belongs to the next step."""
+        if self._phases is not None:
+            self._phases.step_begins()
+        if self.clock is not None:
+            self.clock.forward_is_seen = self._phases is not None and self._phases.sees_forward
+            self.clock.step_begins(self._steps.next)
+
+    def validated(self) -> None:
+        """A validation has ended; what follows belongs to training."""
+        if self.clock is not None and self._phases is not None:
+            self._phases.validation_ended()
+            self.clock.mark("data")
+
+    def _time_phases(self, model: Any) -> None:
+        """Mark the phases of each step for the clock."""
+        from steadyrun.probes.phase_hooks import PhaseHooks
+
+        if self.clock is not None and self.watcher is not None:
+            self._phases = PhaseHooks(model, self.clock.mark, compiled=self.watcher.compiled)
+            self.clock.busy_counts = all(parameter.device.type == "cpu" for parameter in model.parameters())
+            self.clock.forward_is_seen = self._phases.sees_forward
+            self._phases.attach()
+            self.clock.mark("data")
+
     def detach_probes(self) -> None:
+        if self._phases is not None:
+            self._phases.detach()
+            self._phases = None
         if self.watcher is not None:
             self.watcher.detach()
             self.watcher = None

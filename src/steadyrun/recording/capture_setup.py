@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.probes.problems import Problems, say
+from steadyrun.recording.process import own_world
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.capture.capture import Capture
     from steadyrun.capture.checkpoints import Rollback
+    from steadyrun.capture.process_part import ProcessPart
     from steadyrun.probes.probe_set import Watcher
 
 
@@ -47,12 +49,12 @@ def begin_capture(
     from steadyrun.program.snapshot import Objects
 
     settings = settings_from(wanted)
-    if settings is None or loss_fn is None or writer.rank != 0:
+    if settings is None or loss_fn is None:
         return None
     if (why := _why_not(watcher)) is not None:
         problems.unavailable("incident capture", why)
         return None
-    capture = earlier or Capture(writer, problems, settings, loss_fn, tokenizer)
+    capture = earlier or Capture(writer, problems, settings, loss_fn, tokenizer, _part(writer, watcher))
     capture.watch(lambda: Objects(*watcher.program, loader), step, compiled=watcher.compiled)
     if earlier is None:
         _hear_of_memory(capture)
@@ -73,10 +75,15 @@ def roll_back(
             "run.rollback: incident capture has failed, so no checkpoint can be restored; the run's probe-failed event "
             "names the error"
         )
+    if own_world() > 1:
+        raise UsageError(
+            "run.rollback works in one process: with several, each would go back to a checkpoint of its own. Load the "
+            "checkpoint that your program saved on every rank"
+        )
     if capture is None or watcher is None:
         raise UsageError(
             "run.rollback goes back to the checkpoints of incident capture, and there is none: call "
-            "run.watch(model, optimizer, loss_fn=…) before training (not with several processes, nor capture=False)"
+            "run.watch(model, optimizer, loss_fn=…) before training (and not capture=False)"
         )
     done = capture.roll_back(before)
     watcher.forget(turn)
@@ -87,20 +94,47 @@ def roll_back(
 
 
 def _why_not(watcher: Watcher) -> str | None:
-    import torch
-
     from steadyrun.program.tensor_files import require_safetensors
 
     if not watcher.program[1]:
         return "no optimizer is watched, so a step cannot be executed again"
-    together = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if together and torch.distributed.get_world_size() > 1:
-        return "the run has several processes, and a single process cannot re-run a step"
+    if (sharded := _sharded(watcher)) is not None:
+        return f"{sharded}: each rank holds only a part, and a single process cannot re-run a step"
     try:
         require_safetensors()
     except ValueError as problem:
         return str(problem)
     return None
+
+
+def _sharded(watcher: Watcher) -> str | None:
+    """What is split over the ranks, in words; None if every rank holds the whole model and optimizer."""
+    model, optimizers = watcher.program[:2]
+    kinds = {type(module).__name__ for module in model.modules()}
+    if (
+        any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+        or "FullyShardedDataParallel" in kinds
+    ):
+        return "the parameters are sharded over the ranks (FSDP or tensor parallel)"
+    if any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in optimizers):
+        return "the optimizer's state is sharded over the ranks"
+    return None
+
+
+def _part(writer: RunWriter, watcher: Watcher) -> ProcessPart:
+    from steadyrun.capture.process_part import ProcessPart
+
+    return ProcessPart(writer.rank, own_world(), lambda: is_averaged(watcher))
+
+
+def is_averaged(watcher: Watcher) -> bool:
+    """Whether DistributedDataParallel averages the gradients; asked late, since it may wrap the model after `watch`."""
+    from steadyrun.probes.rank_structure import find_structure
+
+    model = watcher.program[0]
+    parameters = list(model.parameters())
+    structure = find_structure(model, parameters)
+    return structure.kind == "ddp" and all(len(ranks.replicas) == own_world() for ranks in structure.classes.values())
 
 
 def _hear_of_memory(capture: Capture) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.problems import say
 from steadyrun.program.task import TrainsAtImport, only_imported
 from steadyrun.recording.declared_config import check_config
+from steadyrun.recording.process import own_rank
 from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, plain_name, read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
@@ -41,6 +41,7 @@ def record(
     forward: Any = None,
     alert: Any = None,
     alert_on: str | None = None,
+    stall_seconds: float | None = None,
 ) -> Run:
     """Start recording into the run directory `path` (or `path/name`).
 
@@ -59,6 +60,10 @@ def record(
     these, or a `steadyrun.Forward`. `alert` sends faults, incidents and crashes to people: an apprise address, a
     function, a list of these, or a `steadyrun.Alerts`; `alert_on="suspect"` includes suspects. Training waits for
     neither.
+
+    With several processes every rank leaves a heartbeat. A step that lasts longer than `stall_seconds` is recorded as
+    stalled, with the Python stacks of the process; without it, one that lasts longer than 30 s and 10 times the longest
+    of the last 100 steps.
     """
     if only_imported.get():
         raise TrainsAtImport
@@ -66,6 +71,7 @@ def record(
     declared = check_config(config)
     cadence = parse_cadence(every)
     _check_flush(flush_steps, flush_seconds)
+    _check_stall(stall_seconds)
     if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
         raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
     my_rank = _rank(rank)
@@ -80,6 +86,7 @@ def record(
         last_step=_last_recorded_step(root, my_rank, resume=resume),
         first_step=first_step,
         rank=my_rank,
+        stall_seconds=stall_seconds,
         forwarding=forwarding,
     )
     _open_runs[(root.resolve(), my_rank)] = run
@@ -119,6 +126,11 @@ def _check_flush(steps: int, seconds: float) -> None:
         raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
 
 
+def _check_stall(seconds: float | None) -> None:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+        raise UsageError(f"stall_seconds must be a number above 0, or None, not {seconds!r}")
+
+
 def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
     """The last step of the run in `root`, None if it does not hold a run yet."""
     if not (root / MANIFEST).exists():
@@ -142,15 +154,6 @@ def _close_earlier(root: Path, rank: int) -> None:
     earlier = _open_runs.pop((root.resolve(), rank), None)
     if earlier is not None:
         earlier.close()
-
-
-def own_rank() -> int:
-    """This process's rank: from torch.distributed, else from the launcher's environment variables."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank())
-    world, given = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
-    return int(given) if given.isdigit() and world.isdigit() and int(world) > 1 else 0
 
 
 def _rank(rank: int | None) -> int:

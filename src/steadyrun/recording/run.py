@@ -19,8 +19,11 @@ from steadyrun.recording import close as closing
 from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.declared_config import answer_config
 from steadyrun.recording.environment import describe_environment
+from steadyrun.recording.failures import describe_failure
 from steadyrun.recording.flush import Flusher
+from steadyrun.recording.process import own_world
 from steadyrun.recording.step_counter import Steps, step_number
+from steadyrun.recording.watchdog import Watchdog
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Run:
         last_step: int | None,
         first_step: int | None,
         rank: int,
+        stall_seconds: float | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         self.path = root
@@ -69,8 +73,12 @@ class Run:
         )
         self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
         self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        self._attachment.name_process()
         answer_config(config, self._writer, self._steps.next)
         self._flusher.start_forwarding(forwarding, config)
+        self._stall_seconds = stall_seconds
+        self._watchdog: Watchdog | None = None
+        self._start_watchdog()
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -111,6 +119,7 @@ class Run:
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
+        self._attachment.step_begins()
         if (stop := self._flusher.take_stop()) is not None:
             raise stop
 
@@ -141,6 +150,7 @@ class Run:
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
+            self._attachment.validated()
             modes: dict[str, Any] = {}
             if (watcher := self._attachment.watcher) is not None:
                 with self._problems.contained("run.val inputs"):
@@ -148,6 +158,9 @@ class Run:
                 with self._problems.contained("run.val calls"):
                     modes["calls"] = watcher.validation_calls()
                 modes["modes"] = watcher.validated()
+                if modes["modes"]["passes"]:  # a rank that leaves validation to another does not use its buffers
+                    with self._problems.contained("run.val buffers"):
+                        modes.update(watcher.validation_buffers())
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):
@@ -192,6 +205,10 @@ class Run:
         if not self._usable():
             return
         with self._problems.contained("close"):
+            if self._watchdog is not None and failure is not None and closing.is_crash(failure):
+                facts = describe_failure(failure, self._watchdog.clock.now[1])
+                self._writer.event("process-failed", self._watchdog.clock.now[0], **facts)
+        with self._problems.contained("close"):
             self.unwatch()
             self._flusher.flush()
         with self._problems.contained("incident capture"):
@@ -200,6 +217,8 @@ class Run:
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
+            if self._watchdog is not None:
+                self._watchdog.close(failed=failure is not None)
             closing.finish(
                 self._writer,
                 self._steps.last,
@@ -254,6 +273,7 @@ class Run:
 
         check_options(on_fault, monitor, factory, capture, on_suspect)
         watched = Watched(model, optimizer, scheduler, loss_fn, scaler, tokenizer)
+        self._start_watchdog()
         self._attachment.try_before(watched, preflight, loader, on_fault)
         self._attachment.attach_probes(watched, blocks, collectives)
         self._attachment.attach_capture(watched, capture, loader, factory)
@@ -342,6 +362,8 @@ class Run:
         if (at := self._numbered("run.step", step, self._steps.next)) is None:
             return
         row = ProbeRow("steps", at, time.time())
+        if self._watchdog is not None:
+            row.values.update(self._watchdog.clock.step_ends())
         row.values["batch_index"] = float(self._batches)
         if batch_index is not None:
             with self._problems.contained("batch_index"):
@@ -363,6 +385,10 @@ class Run:
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
                 self._flusher.examples.training(batch, row, kept)
+        tokens = self._attachment.learned_tokens
+        if batch is not None and tokens is not None and not self._problems.failed("learned tokens"):
+            with self._problems.contained("learned tokens"):
+                tokens.look(batch, row)
         self._flusher.add(row)
         self._steps.next = at + 1
         self._attachment.turn += 1
@@ -403,6 +429,7 @@ class Run:
         self._flusher.add(row)
         if not self._steps_are_called and ("loss" in values or at > self._steps.next):
             self._steps.next = at + 1
+            self._attachment.step_begins()
         self._flusher.flush_if_due(time.perf_counter(), at, self._attachment.turn)
 
     def _write_first_manifest(self, flush: dict[str, float], forwarding: Forwarding | None) -> None:
@@ -420,6 +447,14 @@ class Run:
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")
+
+    def _start_watchdog(self) -> None:
+        """With several processes, once; a process group may be set up after `record`."""
+        if self._watchdog is None and (world := own_world()) > 1:
+            with self._problems.contained("heartbeats"):
+                report = self._problems.report
+                self._watchdog = Watchdog(self._writer, world, self._steps.next, self._stall_seconds, report)
+                self._attachment.clock = self._watchdog.clock
 
     def _usable(self) -> bool:
         """Not after close, and not in a forked child: a data loader's worker must not write our files."""

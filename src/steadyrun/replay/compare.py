@@ -55,15 +55,33 @@ class Proof:
         return self.verdict in {EXACT, CLOSE} or (self.verdict == UNKNOWN and self.raised_again)
 
 
+ENVIRONMENT = frozenset({"threads", "flags", "versions", "device"})
+"""What differs between the run and the replay, not between their programs."""
+
+
+def tolerance_of(incident: Incident) -> float:
+    """The relative difference that losses may have in the number format of the run."""
+    return _TOLERANCE.get(dtype_of(incident), _TOLERANCE["float32"])
+
+
+def dtype_of(incident: Incident) -> str:
+    autocast: Mapping[str, Any] | None = incident.checkpoint.get("autocast")
+    if autocast:
+        return str(autocast["dtype"])
+    model = incident.view.manifest.get("model")
+    kinds = model.get("parameter_dtypes") if isinstance(model, dict) else None
+    return str(kinds[0]) if isinstance(kinds, list) and len(kinds) == 1 else "float32"
+
+
 def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype: str) -> Proof:
     """Bit-equal, within the tolerance of the number format, or different."""
     steps = sorted(set(replayed) & set(recorded))
     tolerance = _TOLERANCE.get(dtype, _TOLERANCE["float32"])
     if not steps:
         return Proof(UNKNOWN, 0, tolerance, math.nan)
-    apart = {step: _apart(replayed[step], recorded[step]) for step in steps}
-    largest = max(apart.values())
-    first = next((step for step in steps if apart[step] > 0), None)
+    distances = {step: apart(replayed[step], recorded[step]) for step in steps}
+    largest = max(distances.values())
+    first = next((step for step in steps if distances[step] > 0), None)
     verdict = EXACT if first is None else CLOSE if largest <= tolerance else DIFFERENT
     return Proof(verdict, len(steps), tolerance, largest, first)
 
@@ -101,7 +119,8 @@ def _table(section: Any) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _apart(replayed: float, recorded: float) -> float:
+def apart(replayed: float, recorded: float) -> float:
+    """The relative difference; 0 if both are NaN, infinite if only one is finite."""
     if replayed == recorded or (math.isnan(replayed) and math.isnan(recorded)):
         return 0.0
     if not (math.isfinite(replayed) and math.isfinite(recorded)):

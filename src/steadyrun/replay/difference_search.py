@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.packing import Packed, pack
 from steadyrun.program.random_state import RandomState, put
 from steadyrun.program.torch_compat import without_compiler
-from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, environment
+from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, dtype_of, environment
 from steadyrun.replay.incident import Incident
 from steadyrun.replay.session import Session
 from steadyrun.text import apart
@@ -132,9 +132,9 @@ def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) ->
 
 def _from_the_start(incident: Incident) -> list[int]:
     """The hashes of the first steps, as long as each step has one batch."""
-    if "batch_hash" not in incident.view.names():
+    if "batch_hash" not in incident.names():
         return []
-    series = incident.view.series("batch_hash")
+    series = incident.series("batch_hash")
     steps = series.steps[:_MOST].tolist()
     known = next((index for index, step in enumerate(steps) if step != index), len(steps))
     return [int(value) for value in series.values[:known].tolist()]
@@ -159,7 +159,7 @@ def _hash(batch: Any, pad: int | None) -> int | None:
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     """Compare the losses; if they differ, find out why. `before` is the state before the first different step."""
     incident = result.incident
-    proof = compare(result.losses, incident.recorded("loss"), _dtype(incident))
+    proof = compare(result.losses, incident.recorded("loss"), dtype_of(incident))
     if result.raised:
         again = _raised_then(incident, result)
         proof = replace(proof, raised_again=again, verdict=proof.verdict if again else DIFFERENT)
@@ -178,7 +178,9 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         )
     differences += environment(incident, session.device)
     if proof.first_different is not None and before is not None:
-        differences += _within(session, result, before, proof.first_different)
+        within = _within(session, result, before, proof.first_different)
+        result.explained = "; ".join(difference.message for difference in within)
+        differences += within
     if proof.verdict == DIFFERENT and not differences:
         differences.append(
             ReplayDifference(
@@ -305,12 +307,3 @@ def _rates(session: Session, incident: Incident, step: int, restore: Callable[[]
                 )
             ]
     return []
-
-
-def _dtype(incident: Incident) -> str:
-    autocast: Mapping[str, Any] | None = incident.checkpoint.get("autocast")
-    if autocast:
-        return str(autocast["dtype"])
-    model = incident.view.manifest.get("model")
-    kinds = model.get("parameter_dtypes") if isinstance(model, dict) else None
-    return str(kinds[0]) if isinstance(kinds, list) and len(kinds) == 1 else "float32"

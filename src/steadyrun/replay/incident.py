@@ -15,16 +15,19 @@ from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import unpack
 from steadyrun.program.random_state import RandomState, from_tensors
-from steadyrun.store.incident_files import captured, gravity
+from steadyrun.records import Event, Series
+from steadyrun.store.incident_files import gravity, to_step
+from steadyrun.store.joint_incidents import JointIncident, joint_incidents, rank_of, step_folder
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunReader, open_run
 
 
 class Incident:
-    """One incident folder."""
+    """One incident folder. With several processes it is the part of one rank, and `joint` has those of all."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, joint: JointIncident | None = None) -> None:
+        self.folder, self.joint = folder, joint
+        self.rank = rank_of(folder)
         self.content = tensor_files.load_json(folder / INCIDENT)
         with tensor_files.damage(folder / INCIDENT):
             self.step = int(self.content["step"])
@@ -33,7 +36,14 @@ class Incident:
             self.severity = number(self.content.get("severity", "inf"))
             self.steps = sorted(int(step) for step in self.content["batches"])
             self.code = dict(self.content.get("code") or {})
+            self.world = int(self.content.get("world", 1))
+            self.averaged = self.content.get("averaged") is True
             self.lost = [str(name) for name in self.content.get("lost") or []]
+
+    @property
+    def joint_steps(self) -> set[int]:
+        """The steps at which the ranks noticed it."""
+        return {self.step} if self.joint is None else {part.step for part in self.joint.parts}
 
     @property
     def raised(self) -> bool:
@@ -42,7 +52,7 @@ class Incident:
 
     @property
     def run(self) -> Path:
-        return self.folder.parent.parent
+        return step_folder(self.folder).parent.parent
 
     @property
     def replay_folder(self) -> Path:
@@ -52,6 +62,32 @@ class Incident:
     @cached_property
     def view(self) -> RunReader:
         return open_run(self.run)
+
+    def names(self) -> list[str]:
+        """The series that this rank recorded."""
+        return self.view.names(self.rank)
+
+    def series(self, name: str) -> Series:
+        return self.view.series(name, self.rank)
+
+    def events(self, kind: str) -> list[Event]:
+        return self.view.events(kind, self.rank)
+
+    @cached_property
+    def other_parts(self) -> list[Incident]:
+        """What the other ranks kept of the same incident, by rank."""
+        others = [] if self.joint is None else [part for part in self.joint.parts if part.folder != self.folder]
+        return [Incident(part.folder) for part in sorted(others, key=lambda part: part.rank)]
+
+    def start_from(self, other: Incident) -> None:
+        """Begin with the checkpoint of another rank, which holds the same parameters; all batches since are there."""
+        if other is not self:
+            self._checkpoint, self.missing = other._checkpoint, ""
+
+    @property
+    def checkpoint_step(self) -> int | None:
+        """The step of this rank's own checkpoint; None if it kept none up to the incident."""
+        return to_step(self.content.get("checkpoint"))
 
     @cached_property
     def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -116,8 +152,8 @@ class Incident:
             table = self.content.get("recorded", {})
             steps, values = table.get("steps", []), table.get(name, [])
             kept = {int(step): number(value) for step, value in zip(steps, values, strict=False) if value is not None}
-        if name in self.view.names():  # values that were not flushed yet when the folder was written
-            series = self.view.series(name)
+        if name in self.names():  # values that were not flushed yet when the folder was written
+            series = self.series(name)
             first = self.steps[0] if self.steps else self.step
             for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
                 if step >= first:
@@ -173,18 +209,33 @@ def incidents_of(run: Path) -> list[Incident]:
 def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
     """The readable incidents, and the errors of the others: one damaged file does not hide the rest."""
     incidents, damaged = [], []
-    for path in sorted(captured(run).values()):
+    for joint in joint_incidents(run):
         try:
-            incidents.append(Incident(path))
+            incidents.append(Incident(joint.main.folder, joint))
         except RunDirectoryError as problem:
             damaged.append(problem)
     return incidents, damaged
 
 
-def choose(run: Path, step: int | None = None) -> Incident:
-    """The incident at `step`; without it the most severe: by kind, then the largest spike, then the first."""
+def choose(run: Path, step: int | None = None, rank: int | None = None) -> Incident:
+    """The incident at `step`; without it the most severe: by kind, then the largest spike, then the first.
+
+    With several processes it is the part of `rank`; without it the part that the incident is judged by.
+    """
+    incident = _chosen(run, step)
+    if rank is None or rank == incident.rank:
+        return incident
+    parts = () if incident.joint is None else incident.joint.parts
+    folder = next((part.folder for part in parts if part.rank == rank), None)
+    if folder is None:
+        known = ", ".join(str(part.rank) for part in parts)
+        raise UsageError(f"rank {rank} kept nothing of the incident at step {incident.step}; these ranks did: {known}")
+    return Incident(folder, incident.joint)
+
+
+def _chosen(run: Path, step: int | None) -> Incident:
     incidents, damaged = readable_incidents(run)
-    matching = [incident for incident in incidents if step is None or incident.step == step]
+    matching = [incident for incident in incidents if step is None or step in incident.joint_steps]
     if damaged and not matching:
         raise damaged[0]
     if not incidents:

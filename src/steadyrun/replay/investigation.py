@@ -19,9 +19,10 @@ from steadyrun.replay.hunt import Culprit, fp32, hunt
 from steadyrun.replay.hunt.float32_rerun import as_float32
 from steadyrun.replay.incident import Incident, choose
 from steadyrun.replay.rendering import as_json
+from steadyrun.replay.repetitions import OnStep
 from steadyrun.replay.result import Precision, Replay
 from steadyrun.replay.session import Record, Session
-from steadyrun.replay.window import OnStep, execute_window
+from steadyrun.replay.window import execute_window
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.text import shown
 
@@ -37,15 +38,27 @@ def execute(
     until: int | None,
     on_step: OnStep | None,
     hunting: bool,
+    times: int,
+    rank: int | None,
     record: Record,
 ) -> Replay:
     """Run a replay as `steadyrun.replay` does."""
-    incident = choose(Path(run).expanduser(), step)
+    incident = choose(Path(run).expanduser(), step, rank)
     session, build = session_of(incident, factory, record, threads)
-    result = investigate(session, until=until, on_step=on_step, hunting=hunting)
+    result = investigate(session, until=until, on_step=on_step, hunting=hunting, times=times)
     result.factory = build
     result.factory_name = factory if isinstance(factory, str) else f"{build.__module__}:{build.__name__}"
     return result
+
+
+TIMES = 3  # how often a window runs: always, sometimes or never
+
+
+def checked_times(times: object) -> int:
+    """A clear error for a number of repetitions that is not one."""
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        raise UsageError(f"repeat must be a whole number of at least 1, not {times!r}")
+    return times
 
 
 def session_of(
@@ -77,13 +90,14 @@ def investigate(
     until: int | None = None,
     on_step: OnStep | None = None,
     hunting: bool = True,
+    times: int = 1,
 ) -> Replay:
     """Replay an incident; if something became non-finite, find the first operation responsible.
 
     The result is written to the incident's folder as replay.json, beside the measurements of every step.
     """
-    result = execute_window(session, until=until, on_step=on_step)
-    if hunting and result.before_bad is not None and result.happened:
+    result = execute_window(session, until=until, on_step=on_step, times=times)
+    if hunting and result.before_bad is not None and result.happened and result.began_on is None:
         _hunt(session, result)
     replace_file(session.incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return result

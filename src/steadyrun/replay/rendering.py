@@ -12,6 +12,7 @@ import numpy as np
 from steadyrun.capture.incident_folder import BATCH
 from steadyrun.program.tensor_files import damage
 from steadyrun.replay.compare import CLOSE, EXACT, UNKNOWN
+from steadyrun.replay.hardware import REPRODUCIBLE
 from steadyrun.store.incident_files import token_count
 from steadyrun.text import percent, shown
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from steadyrun.replay.experiments import FactorRow, Why
+    from steadyrun.replay.hardware import Hardware
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.result import Replay
     from steadyrun.replay.window import ParameterUpdate
@@ -44,6 +46,8 @@ def as_json(result: Replay) -> dict[str, Any]:
         "reproduced": result.proof.holds,
         "verdict": None if result.why is None else result.why.verdict,
         "experiments": None if result.why is None else result.why.to_dict(),
+        "hardware": None if result.hardware is None else result.hardware.to_dict(),
+        **_ranks(result),
         "first_bad": result.first_bad,
         "raised": result.raised or None,
         "culprit": None if result.culprit is None else {"step": result.first_bad, **asdict(result.culprit)},
@@ -58,13 +62,34 @@ def as_json(result: Replay) -> dict[str, Any]:
     }
 
 
+def _ranks(result: Replay) -> dict[str, Any]:
+    """The rank that was replayed and those whose gradients were averaged with its own; nothing with one process."""
+    incident, session = result.incident, result.session
+    if incident.world <= 1:
+        return {}
+    averaged = sorted([incident.rank, *(part.rank for part in session.ranks)]) if session.ranks else []
+    return {
+        "ranks": {"rank": incident.rank, "world": incident.world, "averaged": averaged, "alone": session.alone or None}
+    }
+
+
 def listed(run: Path, incidents: Sequence[Incident]) -> dict[str, Any]:
     """The incidents of a run, as `steadyrun replay RUN --list --json` gives them."""
     return {
         "schema": SCHEMA,
         "run": str(run),
         "incidents": [
-            {"step": incident.step, "kind": incident.kind, "why": incident.why, "missing": incident.missing or None}
+            {
+                "step": incident.step,
+                "kind": incident.kind,
+                "why": incident.why,
+                "missing": incident.missing or None,
+                **(
+                    {"rank": incident.rank, "ranks": list(incident.joint.ranks)}
+                    if incident.joint and incident.world > 1
+                    else {}
+                ),
+            }
             for incident in incidents
         ],
     }
@@ -73,7 +98,10 @@ def listed(run: Path, incidents: Sequence[Incident]) -> dict[str, Any]:
 def as_lines(result: Replay) -> list[str]:
     """The text: the incident, its cause and fix, then the evidence."""
     incident = result.incident
-    lines = [f"Step {incident.step}, {incident.kind}: {_sentence(incident.why)}"]
+    on = f", rank {incident.rank}" if incident.world > 1 else ""
+    lines = [f"Step {incident.step}{on}, {incident.kind}: {_sentence(incident.why)}"]
+    if result.hardware is not None and result.hardware.blames_hardware:
+        lines += _hardware(result.hardware)
     if result.why is not None:
         lines.append(f"Verdict: {result.why.verdict}. {_sentence(result.why.why)}")
     if result.culprit is not None:
@@ -84,15 +112,36 @@ def as_lines(result: Replay) -> list[str]:
     lines += [
         f"Replayed steps {incident.first_step} to {max(result.losses, default=incident.first_step)} "
         f"from the checkpoint before step {incident.first_step}.",
+        *_together(result),
         _proof_line(result),
     ]
     lines += [f"  differs: {difference.message.rstrip('.')}." for difference in result.proof.differences]
+    if result.hardware is not None and not result.hardware.blames_hardware:
+        lines += _hardware(result.hardware)
     lines += _bad_step(result)
     if result.violent is not None and result.proof.holds:
         change = result.violent
         usual = f"normally {shown(change.typical)}" if math.isfinite(change.typical) else "too few steps before it"
         lines.append(f"First violent update: step {change.step}, {change.parameter} {_moved(change)} ({usual}).")
     return [*lines, *([] if result.why is None else _why(result.why))]
+
+
+def _hardware(hardware: Hardware) -> list[str]:
+    """The verdict; with the next thing to do unless the experiments, which follow, are that."""
+    lines = [f"Hardware or software: {hardware.verdict}. {_sentence(hardware.why)}"]
+    return lines if hardware.verdict == REPRODUCIBLE else [*lines, f"Next: {_sentence(hardware.next)}"]
+
+
+def _together(result: Replay) -> list[str]:
+    """With several processes: whose gradients an update used."""
+    incident, session = result.incident, result.session
+    if session.ranks:
+        return [f"Each step averages the gradients of all {incident.world} ranks, as the run did."]
+    return (
+        [f"Rank {incident.rank} alone: the averaged gradient is not reproduced ({session.alone})."]
+        if session.alone
+        else []
+    )
 
 
 def _bad_step(result: Replay) -> list[str]:
@@ -103,6 +152,11 @@ def _bad_step(result: Replay) -> list[str]:
     if result.first_bad is not None:
         only = "" if result.happened else " (only in this replay; in the run it was finite)"
         lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}{only}.")
+    if result.began_on is not None:
+        lines.append(
+            f"It begins with the loss of rank {result.began_on}: steadyrun replay RUN --rank {result.began_on} finds "
+            "the operation."
+        )
     if incident.raised and incident.step in result.losses:
         lines.append(f"Step {incident.step} did not raise: the exception of the run came from outside the step.")
     elif incident.raised:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from steadyrun.program.task import Factory
     from steadyrun.replay.compare import Proof
     from steadyrun.replay.experiments import OnRow, Why
+    from steadyrun.replay.hardware import Hardware
     from steadyrun.replay.hunt import Culprit
     from steadyrun.replay.incident import Incident
+    from steadyrun.replay.recorded_digests import RecordedDigests
     from steadyrun.replay.session import Session
     from steadyrun.replay.window import ParameterUpdate
 
@@ -43,6 +45,10 @@ class Replay:
     token_losses: list[float] | None = None
     inputs: dict[int, int | None] = field(default_factory=dict)
     why: Why | None = None  # the result of the experiments, if `explain` was called
+    explained: str = ""  # what the replay's first different step does otherwise than the run, if it is known
+    other_losses: dict[int, dict[int, float]] = field(default_factory=dict)  # of the other ranks, if they were executed
+    digests: RecordedDigests | None = None  # the replay's parameters compared with those that the ranks recorded
+    hardware: Hardware | None = None  # whether software, data or this machine caused it
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 
     @property
@@ -52,6 +58,14 @@ class Replay:
             return self.proof.holds or self.proof.raised_again
         recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
         return any(not math.isfinite(recorded[step]) for step in (bad, bad + 1) if step in recorded)
+
+    @property
+    def began_on(self) -> int | None:
+        """Another rank whose loss was the first that is not finite; None if it is the replayed one."""
+        if self.first_bad is None or not math.isfinite(self.losses.get(self.first_bad, math.nan)):
+            return None
+        bad = [rank for rank, losses in self.other_losses.items() if not math.isfinite(losses.get(self.first_bad, 0.0))]
+        return min(bad, default=None)
 
     def __str__(self) -> str:
         from steadyrun.replay.rendering import as_lines

@@ -33,15 +33,25 @@ class Stepper:
         self.task.step = step
         if self.task.train_step is not None:
             return self.task.train_step(self.task, batch)
+        loss = self.gradients(step, batch)
+        self.update(step)
+        return loss
+
+    def gradients(self, step: int, batch: Any) -> Any:
+        """Forward and backward passes of one step; the loss."""
+        self.task.step = step
         self._set_rates(step)
         parts = self._micro_batches(step, batch)
         losses = [self._backward(part, len(parts), step) for part in parts]
+        return torch.stack([loss.detach() for loss in losses]).mean() if len(losses) > 1 else losses[0].detach()
+
+    def update(self, step: int) -> None:
+        """Clip, step, schedule and clear the gradients, as far as the run did at this step."""
         skipped = self.task.scaler is not None and self._recorded(
             "skipped", step, 0.0
         )  # by the scaler: the scale changes
         if self._recorded("optimizer_steps", step, 1.0) or skipped:
             self._update(step)
-        return torch.stack([loss.detach() for loss in losses]).mean() if len(losses) > 1 else losses[0].detach()
 
     def spelled_out(self, step: int, batch: Any) -> Step | None:
         """How `run` runs a step, for a script; None if the task has its own train_step."""
@@ -51,7 +61,7 @@ class Stepper:
         return Step(
             autocast=self._autocast if self._wrap else None,
             clip=self._incident.recorded("clip_threshold").get(step),
-            clip_first=bool(self._incident.view.events("clip-before-unscale")),
+            clip_first=bool(self._incident.events("clip-before-unscale")),
             micro=len(parts) > 1,
             divided=self._divided(step, len(parts)),
             scaled=self.task.scaler is not None,
@@ -134,7 +144,7 @@ class Stepper:
     def _update(self, step: int) -> None:
         task, optimizer = self.task, self.task.optimizers[0]
         threshold = self._incident.recorded("clip_threshold").get(step)
-        before_unscale = bool(self._incident.view.events("clip-before-unscale"))
+        before_unscale = bool(self._incident.events("clip-before-unscale"))
         if task.scaler is not None and not before_unscale:
             task.scaler.unscale_(optimizer)
         if threshold is not None:

@@ -25,7 +25,8 @@ from steadyrun.program.packing import Packed
 from steadyrun.program.torch_compat import foreach_norm, foreach_sub
 from steadyrun.replay import compare as proving
 from steadyrun.replay.difference_search import prove
-from steadyrun.replay.incident import Incident
+from steadyrun.replay.recorded_digests import RecordedDigests
+from steadyrun.replay.repetitions import OnStep, execute_again, first_execution, is_finite, judge_repetitions
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
 
@@ -150,14 +151,16 @@ def _positional(func: Callable[..., Tensor]) -> int:
 
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
-OnStep = Callable[[int, int, float], None]
-"""Called after each step with the number of steps done, the number of all steps, and the loss."""
 
+def execute_window(
+    session: Session, *, until: int | None = None, on_step: OnStep | None = None, times: int = 1
+) -> Replay:
+    """Run the window from the checkpoint to the last captured step, and compare it with the recording.
 
-def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
-    """Run the window from the checkpoint to the last captured step, and compare it with the recording."""
+    `times` is how often it runs in all: the first time under the recorder, then bare.
+    """
     incident = session.incident
-    steps = _window(incident, until)
+    steps = _window(session, until)
     if not os.access(incident.folder, os.W_OK):
         raise RunDirectoryError(
             f"cannot write to {incident.folder}, which a replay needs for its measurements: copy the run directory to "
@@ -167,14 +170,29 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
     if incident.replay_folder.exists():
         shutil.rmtree(incident.replay_folder)
     result = Replay(incident, session, proving.compare({}, {}, ""), {}, incident.replay_folder)
-    before = _execute_all(session, steps, result, on_step)
+    before = _execute_all(session, steps, result, _among(on_step, 0, len(steps) * times))
+    result.other_losses = session.other_losses()
+    repetitions = [first_execution(session, result)] if times > 1 else []
+    repetitions += [
+        execute_again(session, steps, _among(on_step, len(steps) * done, len(steps) * times))
+        for done in range(1, times)
+    ]
     result.proof = prove(session, result, before)
+    if repetitions:
+        result.hardware = judge_repetitions(session, result, repetitions)
     return result
 
 
-def _window(incident: Incident, until: int | None) -> list[int]:
+def _among(on_step: OnStep | None, done: int, total: int) -> OnStep | None:
+    """`on_step` for one of several executions, which counts the steps of all."""
+    return None if on_step is None else lambda step, _, loss: on_step(done + step, total, loss)
+
+
+def _window(session: Session, until: int | None) -> list[int]:
+    incident = session.incident
     if until is None:
         until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
+    until = min([until, *(max(part.steps) for part in session.ranks)])  # all ranks must have its batch
     wanted = [step for step in incident.steps if incident.first_step <= step <= until]
     if not wanted:
         raise RunDirectoryError(f"{incident.folder} contains no step to replay")
@@ -188,7 +206,10 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
     recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
     different: Packed | None = None
     run = session.record(
-        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0]
+        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0], rank=0
+    )
+    digests = result.digests = RecordedDigests(
+        session.objects.model, [session.incident, *session.ranks] if session.ranks else []
     )
     with run, _Inputs(session, result.inputs) as inputs:
         task = session.task
@@ -209,13 +230,14 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
             if isinstance(tokens, TokenLosses):
                 result.token_losses = tokens.losses()
             result.losses[step] = value = float(loss)
+            digests.compare(step)
             run.step(loss, batch=session.incident.batch(step, session.device), step=step)
             if different is None and step in recorded and not _same(value, recorded[step]):
                 different, pool = before, training.Pool()
             changes.add(step, session.objects.model, before)
             if on_step is not None:
                 on_step(done + 1, len(steps), value)
-            if result.first_bad is None and not (math.isfinite(value) and _finite(session)):
+            if result.first_bad is None and not (math.isfinite(value) and is_finite(session)):
                 result.first_bad, result.before_bad, pool = step, before, training.Pool()
                 if step >= result.incident.step:
                     break
@@ -243,10 +265,6 @@ class _Inputs:
 
     def __exit__(self, *_: object) -> None:
         self._boundary.disarm()
-
-
-def _finite(session: Session) -> bool:
-    return training.all_finite(list(session.task.model.parameters()))
 
 
 def _same(one: float, other: float) -> bool:

@@ -12,13 +12,14 @@ from steadyrun.store.discover import plain
 from steadyrun.store.incident_files import (
     IN_REPORTS,
     REPRODUCED,
+    IncidentFiles,
     entries,
     experiment_record,
-    folders,
     part,
     read,
     text,
 )
+from steadyrun.store.joint_incidents import JointIncident, joint_incidents
 
 _LARGEST_STEP = 10**18
 
@@ -38,6 +39,10 @@ class IncidentCard:
     fix: str = ""
     examples: tuple[Mapping[str, Any], ...] = ()  # of the batch, where the replay names some
     postmortem: str = ""  # its file inside the run directory; "" if there is none
+    hardware: str = ""  # reproducible, transient, persistent or undecided; "" if the replay did not repeat the steps
+    hardware_why: str = ""
+    hardware_next: str = ""
+    ranks: tuple[int, ...] = ()  # with several processes: the rank it happened on, then the others that kept a part
 
     @property
     def proved(self) -> bool:
@@ -56,11 +61,23 @@ class IncidentCard:
             "removed_by": list(self.removed_by),
             "fix": self.fix,
             "examples": [dict(example) for example in self.examples],
+            "hardware": self.hardware or None,
+            **({"ranks": list(self.ranks)} if self.ranks else {}),
         }
+
+    @property
+    def blames_hardware(self) -> bool:
+        return self.hardware in {"transient", "persistent"}
 
     def sentence(self, run: str) -> str:
         """What happened and what proved to be the cause, or what to type to find out."""
-        return f"step {self.step}, {self.kind}: {self.why.rstrip('.')}. {self.found(run)}"
+        return f"{self.where}: {self.why.rstrip('.')}. {self.found(run)}"
+
+    @property
+    def where(self) -> str:
+        """`step 312, non-finite`, with the rank if the run has several processes."""
+        on = f", rank {self.ranks[0]}" if self.ranks else ""
+        return f"step {self.step}{on}, {self.kind}"
 
     def command(self, run: str) -> str:
         """What to type to replay it; "" if it was replayed or cannot be."""
@@ -74,6 +91,10 @@ class IncidentCard:
             if self.missing:
                 return f"It cannot be replayed: {self.missing.rstrip('.')}."
             return f"Not replayed yet: {self.command(run)}"
+        if self.blames_hardware:
+            return (
+                f"Hardware, by replay ({self.hardware}): {self.hardware_why.rstrip('.')}. Next: {self.hardware_next}."
+            )
         if self.replay not in REPRODUCED:
             return f"The replay does not prove a cause: {self.replay.replace('-', ' ')}."
         if not self.cause:
@@ -87,13 +108,24 @@ class IncidentCard:
 
 def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
-    cards = [(path, _incident(step, path)) for step, path in folders(root) if step < _LARGEST_STEP]
-    return tuple(replace(card, postmortem=_postmortem(root, path)) for path, card in cards if card is not None)
+    every = [joint for joint in joint_incidents(root) if joint.main.step < _LARGEST_STEP]
+    cards = [(joint, _incident(joint.main.step, joint.main.folder)) for joint in every]
+    return tuple(
+        replace(card, postmortem=_postmortem(root, card.step), ranks=_ranks(joint))
+        for joint, card in cards
+        if card is not None
+    )
 
 
-def _postmortem(root: Path, folder: Path) -> str:
+def _ranks(joint: JointIncident) -> tuple[int, ...]:
+    """The rank that the incident is judged by, then the others that kept a part; empty in a run of one process."""
+    ranks = joint.ranks
+    return () if ranks == (0,) else (joint.main.rank, *(rank for rank in ranks if rank != joint.main.rank))
+
+
+def _postmortem(root: Path, step: int) -> str:
     """The post-mortem of an incident, by the name that `steadyrun postmortem` gives it."""
-    name = f"postmortems/{folder.name}.md"
+    name = f"postmortems/step-{step:07d}.md"
     return name if plain(root / "postmortems") and (root / name).is_file() else ""
 
 
@@ -108,6 +140,7 @@ def _incident(step: int, folder: Path) -> IncidentCard | None:
         return happened
     record = experiment_record(files.tried or part(files.replay, "experiments"))
     happened = replace(happened, replay=files.proof, verdict=record.verdict if record else "")
+    happened = _with_hardware(happened, files)
     if not files.reproduced:
         return happened
     decided = record if record and record.decided else None
@@ -118,6 +151,12 @@ def _incident(step: int, folder: Path) -> IncidentCard | None:
         fix=text(files.culprit, "fix"),
         examples=tuple(entries(files.culprit, "examples")),
     )
+
+
+def _with_hardware(card: IncidentCard, files: IncidentFiles) -> IncidentCard:
+    """Add what the repetitions of the replay proved about the machine."""
+    verdict, why, following = (text(part(files.replay, "hardware"), key) for key in ("verdict", "why", "next"))
+    return replace(card, hardware=verdict, hardware_why=why, hardware_next=following)
 
 
 def _row(example: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from steadyrun.questions.form import (
 )
 from steadyrun.report.two_sources import REPLAYED as REPLAYED
 from steadyrun.store.incident_files import IN_REPORTS, IncidentFiles, read
+from steadyrun.store.joint_incidents import joint_incidents
 from steadyrun.store.jsonio import number
 from steadyrun.trees.walker import Asked
 
@@ -133,8 +134,7 @@ def cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
 
 def replayed(root: Path) -> list[Asked]:
     """The origins that replays of this run have found, of those that reproduced what was recorded."""
-    files = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
-    culprits = [_culprit(read(path.parent, ("replay",), IN_REPORTS)) for path in files]
+    culprits = [_culprit(read(joint.main.folder, ("replay",), IN_REPORTS)) for joint in joint_incidents(root)]
     return [culprit for culprit in culprits if culprit is not None]
 
 

@@ -30,9 +30,9 @@ def probe_for(question: Question) -> Question | None:
 
 def _probes() -> Mapping[str, Question]:
     """Imported when they are asked for: a check of a run that changes no threshold needs none of them."""
-    from steadyrun.preflight import PROBES
+    from steadyrun.preflight import ON_RANKS, PROBES
 
-    return PROBES
+    return {**PROBES, **ON_RANKS}
 
 
 def question_named(code: str) -> Question:

@@ -42,10 +42,11 @@ def at_step(step: int | None) -> str:
 
 
 def standing(report: Report) -> str:
-    """How far the run is, such as "finished, last step 299"."""
+    """How far the run is, such as "finished, last step 299", and the number of its processes if there are several."""
     if report.command != "check":
         return one_line(report.state)
     last = "no steps" if report.last_step is None else f"last step {report.last_step}"
+    last += "" if report.ranks is None else f", {report.ranks}"
     return one_line(f"{report.state}, {last}" if report.state else last)
 
 

@@ -18,9 +18,11 @@ from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
+    from steadyrun.preflight.rank_group import RankGroup
     from steadyrun.questions.form import Question
 
 NEEDED = ("C1.1",)  # without the loss of a first batch nothing was tried
+NEEDED_ON_RANKS = ("R1.1", "R5.1")  # without a step on all ranks nothing was compared
 
 
 @renamed(val_batches="val_loader", progress="on_probe")
@@ -92,6 +94,28 @@ def run(
     return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
 
 
+def run_on_ranks(
+    task: Task,
+    group: RankGroup,
+    *,
+    name: str = "preflight",
+    again: str = "",
+    only: Iterable[str] = (),
+    thresholds: Mapping[str, float] | None = None,
+) -> Report:
+    """Preflight of a task on several ranks; every rank calls it and gets the same report."""
+    from steadyrun.preflight import ON_RANKS
+    from steadyrun.preflight.rank_runner import tried_on_ranks
+
+    wanted = known_probes(list(only), ON_RANKS) if only else set(ON_RANKS)
+    chosen = {code: probe for code, probe in ON_RANKS.items() if code in wanted}
+    walked = tried_on_ranks(task, group, chosen, changes(thresholds or {}, Path.cwd(), tried=True))
+    walked = replace(walked, path=(*walked.path, *noted_before(task.config)))
+    needed = NEEDED_ON_RANKS if not only else ()
+    state = f"before training, on {group.world} ranks"
+    return Report(name, walked, state, needed=needed, command="preflight", again=again)
+
+
 def _no_loss(*_: Any) -> Any:
     how = "give preflight loss_fn, called as loss_fn(model, batch)"
     raise MissingSignal("loss_fn", "there is no loss_fn", how)
@@ -106,14 +130,15 @@ def _chosen(deep: bool, only: list[str]) -> dict[str, Question]:
     return {code: probe for code, probe in PROBES.items() if code in wanted}
 
 
-def known_probes(only: list[str]) -> set[str]:
+def known_probes(only: list[str], among: Mapping[str, Question] | None = None) -> set[str]:
     """The codes of the probes that these codes or sections name, former ones included; an unknown one is an error."""
     from steadyrun.preflight import PROBES
 
+    probes = PROBES if among is None else among
     wanted: set[str] = set()
     for name in (code.upper() for code in only):
-        named = {code for former in (*PROBES, *ALIASES) if within(former, name) for code in codes_of(former)}
-        if not named & set(PROBES):
-            raise UsageError(f"there is no probe {name!r}; {hint(name, PROBES)}")
+        named = {code for former in (*probes, *ALIASES) if within(former, name) for code in codes_of(former)}
+        if not named & set(probes):
+            raise UsageError(f"there is no probe {name!r}; {hint(name, probes)}")
         wanted |= named
     return wanted

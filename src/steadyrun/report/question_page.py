@@ -131,6 +131,15 @@ SECTIONS = {
     "A6": "audits of a resume",
     "A7": "audits of the end",
     "A8": "audits of attention",
+    "R1": "ranks: gradients, replicas and settings",
+    "R2": "ranks: the data",
+    "R3": "ranks: NaN",
+    "R4": "ranks: stalls and stragglers",
+    "R5": "preflight: several ranks",
+    "M1": "learned tokens",
+    "L1": "adapters",
+    "G1": "preferences",
+    "G2": "policies",
     "P1": "preflight: the data",
     "P2": "preflight: the loaders",
     "P3": "preflight: the loss and the model",
@@ -142,6 +151,7 @@ SECTIONS = {
 
 # What preflight is given instead of a record.
 HOW_TO_GIVE = {
+    "several ranks": "start it with torchrun --nproc-per-node 2 -m steadyrun preflight MODULE:FUNCTION",
     "loss_fn": "give preflight loss_fn, called as loss_fn(model, batch)",
     "batches": "give preflight the training loader, or a list of batches",
     "val_batches": "give preflight the validation loader, or a list of batches",

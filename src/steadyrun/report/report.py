@@ -22,10 +22,11 @@ from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.report.trial_answers import trial_command, with_trial
 from steadyrun.report.two_sources import joined, source
 from steadyrun.report.vital_signs import AMBER, GREEN, VitalSign, vital_signs
+from steadyrun.signals.ranks import in_words
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
-from steadyrun.trees import QUESTIONS
+from steadyrun.trees import QUESTIONS, questions_of
 from steadyrun.trees.walker import FAILED, Asked, Changes, Walk, walk
 
 SCHEMA = 2
@@ -33,6 +34,24 @@ HEALTHY, CANNOT = "healthy", "cannot-tell"
 NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
 SHOW_LEARNING = ("V1.1", "V1.2", "V1.3", "V1.8")
 EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3, SUSPECT: 4}
+
+
+@dataclass(frozen=True)
+class RankCount:
+    """How many processes a job has, and which of them have files."""
+
+    world: int
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
+
+    def __str__(self) -> str:
+        if not self.missing:
+            return f"{self.world:,} ranks"
+        verb = "has" if len(self.missing) == 1 else "have"
+        return f"{self.world:,} ranks, {in_words(self.missing)} {verb} no files"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"world": self.world, "present": list(self.present), "missing": list(self.missing)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +75,7 @@ class Report:
     whole: bool = False  # whether the text has a row for each question that does not apply: `--all`
     verbose: bool = False  # whether the text has the walk, and everything about a finding
     factory: str = ""  # that builds the program, as the run suggests it
+    ranks: RankCount | None = None  # of a run of several processes
 
     @property
     def leaf(self) -> Asked | None:
@@ -145,6 +165,7 @@ class Report:
             "announced": [fault.to_dict() for fault in self.announced],
             "incidents": [incident.to_dict() for incident in self.incidents],
             "trial": self.trial or None,
+            **({} if self.ranks is None else {"ranks": self.ranks.to_dict()}),
         }
 
     def __str__(self) -> str:
@@ -190,14 +211,20 @@ def check(
     return replace(check_with(run, changes, go_on=everything), whole=everything)
 
 
-def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
-    """Walk with these thresholds and no others."""
-    return examined(run, changes, go_on=go_on)[1]
+def check_with(
+    run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False, flight_recorder: Path | None = None
+) -> Report:
+    """Walk with these thresholds and no others; `flight_recorder` is a folder with traces of collectives."""
+    return examined(run, changes, go_on=go_on, flight_recorder=flight_recorder)[1]
 
 
-def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> tuple[Signals, Report]:
+def examined(
+    run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False, flight_recorder: Path | None = None
+) -> tuple[Signals, Report]:
     """The signals that were read on the walk, and the report: for those who show both."""
-    view = open_run(run).as_of_now()
+    opened = open_run(run)
+    opened.flight_recorder = flight_recorder
+    view = opened.as_of_now()
     signals = signals_of(view)
     report = reported(str(run), view, signals, changes, go_on=go_on)
     lost = [str(event.fields.get("why", event.kind)) for event in view.events("rows-lost")]
@@ -207,12 +234,14 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
 
 def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
-    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    walked = with_recorded(walk(questions_of(signals), signals, changes, go_on=go_on), signals.manifest, view.root)
     walked = replace(walked, path=(*walked.path, *noted_config(view)))
     announced_faults = announced(QUESTIONS, signals, walked)
     kept = incidents(view.root)
     factory = str(signals.manifest.get("factory") or "")
-    return Report(name, walked, view.state, announced=announced_faults, incidents=kept, factory=factory)
+    joined = signals.ranks
+    ranks = None if joined is None else RankCount(joined.world, joined.present, joined.missing)
+    return Report(name, walked, view.state, announced=announced_faults, incidents=kept, factory=factory, ranks=ranks)
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:

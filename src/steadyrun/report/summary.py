@@ -21,6 +21,7 @@ LENGTH = 180  # characters of a text in brief: two lines of a terminal with 100 
 LINE = 85  # characters of a text that must stay on one line
 FINDINGS = 3
 ENTRIES = 2  # of each further list
+LAUNCHER = "torchrun "  # begins a command that starts several ranks
 GREEN_SIGNS = 2  # in full beside a finding or an incident; the others by name
 
 
@@ -129,8 +130,11 @@ def _incidents(report: Report, whole: bool) -> Section:
 
 
 def _incident(card: IncidentCard) -> Iterator[tuple[str, str]]:
-    where = f"step {card.step}, {card.kind}"
+    where = card.where
     yield where, short(card.why, LINE - len(where))
+    if card.blames_hardware:
+        yield f"hardware, {card.hardware}", short(card.hardware_why, LENGTH - len("hardware, persistent"))
+        yield "next", short(card.hardware_next, LINE)
     if card.proved:
         yield "cause, proved by replay", short(card.cause, LENGTH - 2 * len("cause, proved by replay"))
     if card.fix:
@@ -181,7 +185,7 @@ def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
             f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else ""
         )
         if mended:
-            yield phrases.one_line(f"{program} {mended}")
+            yield phrases.one_line(mended if mended.startswith(LAUNCHER) else f"{program} {mended}")
     if not whole and report.command == "check" and not report.again:
         yield phrases.one_line(f"{program} check {shlex.quote(report.run)} --verbose  # {phrases.counts(report)}")
 

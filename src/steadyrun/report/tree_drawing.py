@@ -14,6 +14,8 @@ _ASKED = {
     "dynamics": "What happened while it trained?",
     "signatures": "What does one see on the seven panels?",
     "audits": "What was seen happening in the loop? Asked behind a fault as well.",
+    "ranks": "Do the processes of one job agree? Asked of several processes, behind a fault as well.",
+    "post-training": "Do the right tokens, adapters, preferences and policies learn? Asked of runs that have them.",
     "vital signs": "Is the run alive? Asked of every run; all green or not applicable is healthy.",
 }
 _AFTER = {

@@ -9,7 +9,7 @@ from steadyrun.questions.form import FAULT, GRADES
 from steadyrun.trees.walker import Asked
 
 PREFLIGHT, RECORD, REPLAY, TRIAL = "preflight", "record", "replay", "trial"
-REPLAYED = "R"  # codes of what replays have found begin with it
+REPLAYED = "E"  # "executed again": codes of what replays have found begin with it
 CONFIG = "N"  # codes of notes about the declared config
 WITHOUT_PAGE = (REPLAYED, "T", CONFIG)  # found by a replay, a trial or the recorder alone: no question asks about it
 _LEADS = {PREFLIGHT: "Preflight, before the run:", RECORD: "The record:"}

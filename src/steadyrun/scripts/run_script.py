@@ -36,7 +36,7 @@ def run_script(target: Target, arguments: list[str], options: RunOptions) -> End
     """Run the script as `__main__` to its end, record its training and print the report on stderr."""
     if switched_off():
         return execute(target, arguments)
-    from steadyrun.scripts.session import Session
+    from steadyrun.scripts.script_session import Session
 
     session = Session(target, options)
     pid = os.getpid()

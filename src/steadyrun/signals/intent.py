@@ -29,7 +29,7 @@ def reach(run: Signals) -> Mapping[str, Any]:
     """Which parameters the gradient reached; `MissingSignal` if a part of the graph is compiled."""
     facts = objective(run)
     if "trained" not in facts:
-        why = "a part of the graph is compiled, so the parameters that the gradient reaches are not known"
+        why = "parts of the graph are compiled or sharded, so the parameters that the gradient reaches are not known"
         raise MissingSignal("objective", why, HOW)
     return facts
 

@@ -18,6 +18,7 @@ from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, lasting, unskipped
+from steadyrun.signals.ranks import Ranks
 from steadyrun.store.series_catalogue import entry_for
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
@@ -108,6 +109,14 @@ class Signals:
     @cached_property
     def names(self) -> list[str]:
         return self._source.names()
+
+    @cached_property
+    def ranks(self) -> Ranks | None:
+        """The ranks of a run of several processes, joined; None for one process."""
+        by_rank = getattr(self._source, "by_rank", None)
+        if by_rank is None or not (len(by_rank.present) > 1 or any(_world(event) for event in self.events("process"))):
+            return None
+        return Ranks(by_rank)
 
     @property
     def _validated(self) -> npt.NDArray[np.int64]:
@@ -358,6 +367,12 @@ def _ordered(series: Series) -> Series:
     last = np.append(np.diff(steps[order]) != 0, True)
     kept = order[last]
     return Series(series.name, steps[kept], series.values[kept], series.times[kept])
+
+
+def _world(event: Event) -> bool:
+    """Whether a process is one of several."""
+    world = event.fields.get("world")
+    return isinstance(world, int) and world > 1
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,13 +56,13 @@ class ColumnPoints:
     times: npt.NDArray[np.float64]
 
 
-def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
-    """The files to read, in order, without segments that a Parquet file replaces."""
+def data_files(folder: Path, dropped: list[Dropped], tables: Container[str] | None = None) -> list[DataFile]:
+    """The files to read, in order, without segments that a Parquet file replaces; only of some tables if given."""
     files: list[DataFile] = []
     replaced: set[str] = set()
     room: dict[str, int] = {}
     for path in _regular(folder, "*.parquet", dropped):
-        if (parsed := parse_parquet(path.name)) is None:
+        if (parsed := parse_parquet(path.name)) is None or (tables is not None and parsed[0] not in tables):
             continue
         try:
             files.append(_parquet_file(path, *parsed, room, replaced, dropped))
@@ -72,6 +72,8 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
     for path in _regular(folder, "*.arrow", dropped):
         parsed_segment = parse_segment(path.name)
         if parsed_segment is None or path.name in replaced:
+            continue
+        if tables is not None and parsed_segment[0] not in tables:
             continue
         reader = SegmentReader(path)
         dropped += reader.dropped
@@ -97,7 +99,7 @@ def _parquet_file(
 ) -> DataFile:
     """Read the footer. `room` limits the rows of each table, because a damaged footer can claim billions."""
     sums = compaction.check(path)
-    with _opened(path) as source:
+    with opened_file(path) as source:
         metadata = pq.read_metadata(source)
     schema = metadata.schema.to_arrow_schema()
     names = _numbers(schema, path, dropped)
@@ -158,7 +160,7 @@ class SharedAxes:
         self._segments: dict[Path, SegmentReader] = {}
 
     def file(self, path: Path) -> pq.ParquetFile:
-        return _kept(self._files, path, lambda: pq.ParquetFile(_opened(path), page_checksum_verification=True))
+        return _kept(self._files, path, lambda: pq.ParquetFile(opened_file(path), page_checksum_verification=True))
 
     def segment(self, path: Path) -> SegmentReader:
         return _kept(self._segments, path, lambda: SegmentReader(path))
@@ -223,8 +225,8 @@ def _parquet_rows(
         known = None if axes is None else axes.groups.get((file.path, group))
         try:
             table = _checked(file, opened, group, [name] if known else list(dict.fromkeys([STEP, TIME, name])))
-            step, at = known or (_whole(table[STEP], pa.int64()), _whole(table[TIME]))
-            value = _whole(table[name])
+            step, at = known or (whole_array(table[STEP], pa.int64()), whole_array(table[TIME]))
+            value = whole_array(table[name])
             if step.null_count or not len(step) == len(at) == len(value):
                 raise ValueError("they lack a step, a time or a value")
         except FileNotFoundError:
@@ -245,11 +247,11 @@ def _checked(file: DataFile, opened: pq.ParquetFile, group: int, names: list[str
     return opened.read_row_group(group, columns=names)
 
 
-def _opened(path: Path) -> pa.OSFile:
+def opened_file(path: Path) -> pa.OSFile:
     return pa.OSFile(os.fsencode(path))  # names need not be UTF-8
 
 
-def _whole(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
+def whole_array(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
     """A column as one array of float64 or `kind`, without a copy if possible."""
     whole = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
     wanted = kind or pa.float64()

@@ -56,7 +56,7 @@ def contained(run: Path) -> bool:
     """Whether a folder is a run without links, which could expose foreign files."""
     if (run / MANIFEST).is_symlink() or not (run / MANIFEST).is_file():
         return False
-    folders = [run / "metrics", metrics_folder(run, 0), run / "events", run / "incidents"]
+    folders = [run / "metrics", metrics_folder(run, 0), run / "events", run / "incidents", *_of_processes(run)]
     return all(plain(folder) for folder in [*folders, *_incidents(run)])
 
 
@@ -68,6 +68,11 @@ def plain(folder: Path) -> bool:
         return not folder.exists()
     with os.scandir(folder) as entries:
         return all(entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def _of_processes(run: Path) -> list[Path]:
+    """What each process of several leaves beside its series."""
+    return [run / name for name in ("heartbeats", "stacks", "flight-recorder")]
 
 
 def _incidents(run: Path) -> Iterator[Path]:

@@ -137,11 +137,6 @@ def folders(run: Path) -> list[tuple[int, Path]]:
     return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
-def captured(run: Path) -> dict[int, Path]:
-    """The folders that contain an incident, by step."""
-    return {step: path for step, path in folders(run) if (path / "incident.json").is_file()}
-
-
 def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) -> IncidentFiles:
     """Read these files of an incident folder; a file of more than `largest` bytes counts as damaged."""
     damaged: list[str] = []
@@ -149,17 +144,6 @@ def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) 
         _load(folder / f"{name}.json", largest, damaged) if name in files else {} for name in _FILES
     )
     return IncidentFiles(folder, incident, batch, replay, tried, tuple(damaged))
-
-
-def gravest(run: Path) -> IncidentFiles | None:
-    """The most severe incident, of equals the first; None if the run has none."""
-    every = map(read, captured(run).values())
-    return min((files for files in every if files.incident), key=_gravity, default=None)
-
-
-def _gravity(files: IncidentFiles) -> tuple[int, float, int]:
-    step = to_step(files.incident.get("step"))
-    return gravity(files.incident.get("kind"), files.incident.get("severity"), -1 if step is None else step)
 
 
 def text(content: Mapping[str, Any], key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,11 @@ def ranks(root: Path) -> list[int]:
 def last_attempt(root: Path, rank: int) -> int:
     """The number of the newest attempt of this rank, 0 if there is none."""
     folder = metrics_folder(root, rank)
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return newest_attempt([path.name for path in folder.iterdir()] if folder.is_dir() else [])
+
+
+def newest_attempt(names: Sequence[str]) -> int:
+    """The newest attempt among the file names of a rank's folder, 0 if there is none."""
     parsed = [parse_segment(name) or parse_parquet(name) for name in names]
     claimed = [int(match["attempt"]) for name in names if (match := _CLAIM.fullmatch(name))]
     return max([*claimed, *(table_attempt[1] for table_attempt in parsed if table_attempt)], default=0)

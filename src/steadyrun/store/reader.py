@@ -20,6 +20,7 @@ from steadyrun.store.columns import ColumnPoints, DataFile, SharedAxes, data_fil
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
 from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks, read_manifest
+from steadyrun.store.ranks import RankFiles
 
 _FIRST_TABLE = "steps"
 _NO_STEP = 2**63  # above every step
@@ -48,6 +49,7 @@ class RunReader:
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
         self._axes: SharedAxes | None = None
+        self.flight_recorder: Path | None = None  # a folder with traces of collectives, if not the run's own
         self.manifest  # noqa: B018  refuses a folder that is not a run directory
 
     @property
@@ -69,6 +71,11 @@ class RunReader:
         return ranks(self.root)
 
     @property
+    def by_rank(self) -> RankFiles:
+        """The files of each rank, for those who join them."""
+        return RankFiles(self.root, self._dropped, self.flight_recorder)
+
+    @property
     def state(self) -> str:
         """`running`, `finished`, `stopped`, `crashed`; or `killed` if it was running and its process is gone."""
         manifest = self.manifest
@@ -85,6 +92,7 @@ class RunReader:
         view = type(self)(self.root)
         view._kept = {}
         view._axes = SharedAxes()
+        view.flight_recorder = self.flight_recorder
         return view
 
     def last_step(self, rank: int = 0) -> int | None:

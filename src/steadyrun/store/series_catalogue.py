@@ -30,6 +30,9 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("grad_norm_applied", "global gradient norm at the optimizer's step, after clipping", panel=3),
     CatalogueEntry("clip_threshold", "the clip threshold: the norm that gradients were clipped to", panel=3),
     CatalogueEntry("clipped", "1 if clipping reduced the gradient", panel=3),
+    CatalogueEntry("local_grad_norm", "gradient norm of this rank's shards before clipping, unscaled, if sharded"),
+    CatalogueEntry("local_grad_norm_applied", "the same at the optimizer's step, after clipping"),
+    CatalogueEntry("clip_norm", "the norm that clipping used, if the parameters are sharded"),
     CatalogueEntry("loss_scale", "the GradScaler's scale during the step", panel=3),
     CatalogueEntry("skipped", "1 if no optimizer step happened", panel=3),
     CatalogueEntry("backwards", "backward passes in the step (micro-batches)"),
@@ -39,6 +42,17 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("scheduler_steps", "scheduler steps so far when `run.step` was called", panel=2),
     CatalogueEntry("training", "1 if the model was in training mode when the optimizer stepped"),
     CatalogueEntry("step_time", "time since the last `run.step`", "s"),
+    CatalogueEntry(
+        "time/data", "time from the end of `run.step` to the next forward pass, with several processes", "s"
+    ),
+    CatalogueEntry(
+        "time/forward", "time from the first forward pass to the backward pass, with several processes", "s"
+    ),
+    CatalogueEntry("time/backward", "time from the backward pass to the optimizer's step, with several processes", "s"),
+    CatalogueEntry("time/update", "time from the optimizer's step to `run.step`, with several processes", "s"),
+    CatalogueEntry(
+        "time/busy", "CPU time of the training thread in the forward and backward passes of a CPU model", "s"
+    ),
     CatalogueEntry("batch_index", "index of the batch, counted from the start of the attempt or as given"),
     CatalogueEntry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
     CatalogueEntry("label_hash", "the same for the batch's class labels only"),
@@ -63,6 +77,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "update_ratio/*", "norm of the step's change of a block's parameters, relative to their norm", probe="blocks"
     ),
+    CatalogueEntry("adapter_norm", "norm of all parameters of adapters (LoRA and its relatives)", probe="blocks"),
     CatalogueEntry("stalled", "fraction of the elements with a gradient that the step did not change", probe="blocks"),
     CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
     CatalogueEntry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
@@ -147,6 +162,16 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     _objective("padding_declared", "1 if the padding token is known, 0 for steps of zeros"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
+    CatalogueEntry(
+        "gradient_digest/*",
+        "52-bit digest of the gradients at the optimizer's step, after averaging and clipping: of a class, and of a "
+        "class in a block",
+        probe="digests",
+    ),
+    CatalogueEntry("parameter_digest/*", "the same for the parameters at the end of the step", probe="digests"),
+    CatalogueEntry("start_digest/*", "the same for the parameters before the first update", probe="digests"),
+    CatalogueEntry("state_digest", "52-bit digest of the optimizer's moments", probe="digests"),
+    CatalogueEntry("random_digest", "52-bit digest of torch's random states", probe="digests"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
     CatalogueEntry("gpu/utilisation", "as reported by the driver", "%", "system"),
     CatalogueEntry("gpu/temperature", "as reported by the driver", "°C", "system"),

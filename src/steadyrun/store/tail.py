@@ -26,7 +26,7 @@ Fingerprint = Mapping[Path, tuple[int, int]]
 def fingerprint(root: Path) -> Fingerprint:
     """The files of a run with their sizes and times, which change when a rank, a replay or a trial writes."""
     sizes = {}
-    written = [path for folder in ("metrics", "events") for path in (root / folder).rglob("*")]
+    written = [path for folder in ("metrics", "events", "heartbeats") for path in (root / folder).rglob("*")]
     incidents = (root / "incidents").glob("step-*/*.json")  # a replay writes there after the run has ended
     for path in [*written, root / MANIFEST, root / TRIAL, *incidents]:
         try:

@@ -221,6 +221,11 @@ class RunWriter:
         except OSError as problem:
             raise RunDirectoryError(f"cannot write to {root}: {problem}. Choose a writable folder.") from problem
 
+    @property
+    def given_up(self) -> bool:
+        """Whether another run has started in this folder, so that nothing more is written."""
+        return self._given_up
+
     def define(self, table: str, columns: Iterable[str]) -> None:
         """Declare the columns of a table before its rows."""
         with self._lock:

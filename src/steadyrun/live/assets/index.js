@@ -112,7 +112,7 @@
     const element = document.createElement("tr");
     const bad = row.ends_badly ? " bad" : "";
     element.append(
-      box(row), name(row), verdict(row), cell(`state ${row.state}`, row.state), cell("number step", row.step === null ? "" : row.step.toLocaleString("en")),
+      box(row), name(row), verdict(row), cell(`state ${row.state}`, row.ranks > 1 ? `${row.state}, ${row.ranks} ranks` : row.state), cell("number step", row.step === null ? "" : row.step.toLocaleString("en")),
       cell(`number last${bad}`, row.loss), smallLine(row), cell("number val", row.val_loss), cell("number lasted", lasted(row.duration)),
       ...extra.map((each) => cell("setting", setting(row, each))), since(row),
     );

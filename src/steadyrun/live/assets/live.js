@@ -67,7 +67,7 @@
     const inner = name.startsWith("panel-") || name === "reading";
     const now = inner ? parsed.firstElementChild : parsed;
     if (!place || !now) return;
-    for (const plot of name === "trial" || name === "charts" ? now.querySelectorAll(".panel") : []) dirty.add(Number(plot.dataset.number));
+    for (const plot of ["trial", "charts", "rank-table"].includes(name) ? now.querySelectorAll(".panel") : []) dirty.add(Number(plot.dataset.number));
     for (const anchor of now.querySelectorAll("a.postmortem")) anchor.href = dataAddress.replace(/data$/, `postmortem/${anchor.dataset.step}`);
     if (inner) place.className = now.className + (place.classList.contains("shown") ? " shown" : "");
     const before = parts.get(name);

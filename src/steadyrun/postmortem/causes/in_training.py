@@ -204,7 +204,22 @@ PRECISION = Cause(
 )
 
 
+_HARDWARE = {"reproducible": (RULES_OUT, 1.0), "transient": (FAVOURS, 6.0), "persistent": (PROVES, 1.0)}
+
+
+def _hardware(look: Grounds, key: str) -> str:
+    """What the repetitions of the replay say of the machine, if they blame it."""
+    hardware = part(look.case.proofs.replay, "hardware")
+    return text(hardware, key) if text(hardware, "verdict") in {"transient", "persistent"} else ""
+
+
 def _weigh_chance(look: Grounds) -> list[Sign]:
+    verdict = text(part(look.case.proofs.replay, "hardware"), "verdict")
+    repeated = look.sign("hardware", *_HARDWARE[verdict]) if verdict in _HARDWARE else []
+    return repeated + _weigh_proof(look)
+
+
+def _weigh_proof(look: Grounds) -> list[Sign]:
     proofs = look.case.proofs
     if proofs.proof == "bit-equal":
         return look.sign("proof", RULES_OUT)
@@ -218,21 +233,38 @@ def _weigh_chance(look: Grounds) -> list[Sign]:
     return []
 
 
-CHANCE = Cause(
-    "nondeterminism",
-    "Nondeterminism or hardware",
-    "the program is not deterministic, or a device computed a wrong value",
-    None,
-    _weigh_chance,
-    lambda _look: "The program is not deterministic.",
-    lambda _look: [
+def _chance_sentence(look: Grounds) -> str:
+    why = _hardware(look, "why")
+    return f"The hardware computed or kept a wrong value: {why}." if why else "The program is not deterministic."
+
+
+def _chance_remedies(look: Grounds) -> list[Remedy]:
+    if following := _hardware(look, "next"):
+        return [Remedy(FIX, f"{following}.", "", "the repetitions of the replay")]
+    return [
         Remedy(
             FIX,
             "Make the program deterministic first.",
             "torch.use_deterministic_algorithms(True)",
             "a cause that does not recur cannot be tested",
         )
-    ],
-    lambda _look: "A run that cannot be repeated is hard to debug; fix seeds, threads and deterministic kernels first.",
+    ]
+
+
+def _chance_lesson(look: Grounds) -> str:
+    if _hardware(look, "why"):
+        return "A machine can compute or keep a wrong value; a replay that never repeats an incident shows it."
+    return "A run that cannot be repeated is hard to debug; fix seeds, threads and deterministic kernels first."
+
+
+CHANCE = Cause(
+    "nondeterminism",
+    "Nondeterminism or hardware",
+    "the program is not deterministic, or a device computed a wrong value",
+    None,
+    _weigh_chance,
+    _chance_sentence,
+    _chance_remedies,
+    _chance_lesson,
     prior=-4.0,
 )

@@ -315,7 +315,7 @@ QUESTION = Question(
             meaning="the initial weights are far too large",
             fix="Initialise matrices with a standard deviation of 0.02, or by Kaiming's or Xavier's rule. The usual "
             "mistakes are 2 instead of 0.02 and a forgotten division by sqrt(fan-in).",
-            explains=("C1", "D1", "P3.3", "R"),
+            explains=("C1", "D1", "P3.3", "E"),
             proved=True,
         ),
         Outcome(

@@ -142,7 +142,7 @@ class ExperimentRunner:
             with ExitStack() as stack:
                 change = None if factor is None else factor.change
                 stack.enter_context(nullcontext() if change is None else change(session, start))
-                run = stack.enter_context(session.record(folder / "run", every=_EVERY, first_step=start))
+                run = stack.enter_context(session.record(folder / "run", every=_EVERY, first_step=start, rank=0))
                 task = session.task
                 run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
                 wide = factor is not None and factor.name == "fp32"

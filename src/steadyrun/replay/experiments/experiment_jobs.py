@@ -45,6 +45,7 @@ def _setting(result: Replay, steps: WindowPlan) -> str:
         {
             "run": str(result.incident.run),
             "step": result.incident.step,
+            "rank": result.incident.rank,
             "factory": result.factory_name,
             "record": f"{record.__module__}:{record.__name__}",
             "steps": asdict(steps),
@@ -81,7 +82,7 @@ def _experiments(setting: str) -> ExperimentRunner:
     given = json.loads(setting)
     module, _, name = given["record"].partition(":")
     record = getattr(importlib.import_module(module), name)
-    incident = choose(Path(given["run"]), given["step"])
+    incident = choose(Path(given["run"]), given["step"], given["rank"])
     session, _ = session_of(incident, given["factory"], record, given["threads"])
     judge = IncidentJudge(incident, given["first_bad"], given["raised"])
     steps = WindowPlan(**given["steps"] | {"starts": tuple(given["steps"]["starts"])})

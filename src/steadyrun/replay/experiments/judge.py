@@ -16,7 +16,7 @@ from steadyrun.replay.incident import Incident
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import Spike, spikes
 from steadyrun.store.reader import RunReader
-from steadyrun.trees import QUESTIONS
+from steadyrun.trees import questions_of
 from steadyrun.trees.walker import walk
 
 # A run whose steps after some point come from an experiment.
@@ -132,7 +132,7 @@ class IncidentJudge:
         return max(before[-WINDOW:], default=-math.inf)
 
     def _find_spike(self) -> Spike | None:
-        series = self._incident.view.series("loss")
+        series = self._incident.series("loss")
         keep = np.isfinite(series.values)
         points = Points("loss", series.steps[keep].astype(float), series.values[keep])
         near = [
@@ -144,7 +144,7 @@ class IncidentJudge:
 
     def _still_found(self, trial: Trial, start: int) -> bool:
         signals = Signals(Spliced(self._incident.view, trial.series, start))
-        walked = walk(QUESTIONS, signals, {}, go_on=True)
+        walked = walk(questions_of(signals), signals, {}, go_on=True)
         return any(asked.question.code == self.code and asked.answer.kind == FAULT for asked in walked.path)
 
 

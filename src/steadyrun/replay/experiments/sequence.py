@@ -55,6 +55,10 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
             "; ".join(difference.message for difference in result.proof.differences) or "the difference is unknown"
         )
         why = f"the replay differs from the recording: {differences}"
+        if result.hardware is not None and result.hardware.blames_hardware:
+            why = (
+                f"experiments on the program do not decide it: the verdict on the hardware is {result.hardware.verdict}"
+            )
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
     judge = IncidentJudge(incident, result.first_bad, result.raised)
     if judge.cannot_tell:

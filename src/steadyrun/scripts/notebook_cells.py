@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.probes.problems import say
 from steadyrun.scripts.recorder import Settings
 from steadyrun.scripts.run_script import OFF, switched_off
-from steadyrun.scripts.session import Attached
+from steadyrun.scripts.script_session import Attached
 
 if TYPE_CHECKING:
     from steadyrun.report.report import Report

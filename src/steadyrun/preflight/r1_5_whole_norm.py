@@ -1,0 +1,78 @@
+"""R1.5, before training: does clipping use the norm of the whole gradient?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.same_cause import probe_of, same, same_limits
+from steadyrun.questions.form import Finding, Limits, Threshold
+from steadyrun.questions.ranks.r1_5_whole_norm import QUESTION as RECORDED
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import apart, shown
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.rank_trial import RankTrial
+
+
+def find(trial: RankTrial, limit: Limits) -> Finding:
+    if not any(placement.shards for placement in trial.ranks[0].layout.parameters.values()):
+        raise NotApplicable("no parameter is sharded")
+    factors = _factors(trial, limit["near"])
+    norms = [facts.clips[-1][1] for facts in trial.ranks if facts.clips]
+    if not norms and not factors:
+        raise NotApplicable("the step does not clip the gradient")
+    measured = {f"norm/{rank}": norm for rank, norm in enumerate(norms)}
+    measured |= {f"factor/{rank}": factor for rank, factor in enumerate(factors)}
+    if norms and max(norms) - min(norms) > limit["same"] * max(norms):
+        shown_norms = ", ".join(f"{text} on rank {rank}" for rank, text in enumerate(apart(*norms)))
+        return Finding("local-norm", f"The norm used for clipping is {shown_norms}: each rank's own shard.", measured)
+    if factors and max(factors) - min(factors) > limit["near"] * max(factors):
+        by_rank = ", ".join(f"{shown(factor)} on rank {rank}" for rank, factor in enumerate(factors))
+        return Finding("local-norm", f"The step multiplies the gradient by {by_rank}.", measured)
+    if not norms:
+        raise NotApplicable("the step does not clip the gradient")
+    return Finding("pass", f"Every rank clips with the norm {shown(norms[0])} of the whole gradient.", measured)
+
+
+def _factors(trial: RankTrial, near: float) -> list[float]:
+    """By how much each rank multiplies its shard of the gradient; empty if the step's gradient is another one."""
+    from steadyrun.preflight.rank_gradients import JOINED, JOINED_BY_PART, RANKS, STEP, fit, row
+
+    factors = []
+    for facts in trial.ranks:
+        if facts.products is None:
+            return []
+        mean = row(facts.products, *range(RANKS, len(facts.products)))
+        others = (row(facts.products, JOINED), row(facts.products, JOINED_BY_PART), mean)
+        times, rest = min((fit(facts.products, row(facts.products, STEP), other) for other in others), key=_rest)
+        if not rest <= near:
+            return []
+        factors.append(times)
+    return factors
+
+
+def _rest(fitted: tuple[float, float]) -> float:
+    return fitted[1]
+
+
+QUESTION = probe_of(
+    RECORDED,
+    asks="Do the ranks clip with the norm of the whole gradient, not of their own shards?",
+    needs=("several ranks", "train_step", "optimizer"),
+    thresholds=(
+        *same_limits(RECORDED, "same"),
+        Threshold(
+            name="near",
+            value=0.05,
+            unit="relative difference",
+            meaning="factors of two ranks that are nearer to each other are equal",
+            seed="",
+            decision="the same passes differ by 1e-6 in float32 and by 1e-2 under autocast",
+        ),
+    ),
+    outcomes=(
+        same(RECORDED, "pass"),
+        same(RECORDED, "local-norm", ("R5.1",)),
+    ),
+    find=find,
+)

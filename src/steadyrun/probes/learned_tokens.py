@@ -1,0 +1,64 @@
+"""Counts which tokens of the first batches are learned, for the questions about supervision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
+from steadyrun.probes.scalars import is_tensor
+from steadyrun.program.supervision import SpecialTokens, Supervision, token_batch
+
+_BATCHES = 20  # a mask is made by code: what it does shows in the first batches
+_NAMES = ("input_ids", "labels", "attention_mask", "position_ids")
+
+
+class LearnedTokens:
+    """Looks at the batches that are given to `run.step`, until it has seen enough."""
+
+    def __init__(self, tokenizer: Any, config: Mapping[str, Any], save: Callable[[dict[str, Any]], None]) -> None:
+        self._special = SpecialTokens.of(tokenizer, config)
+        self._supervision = Supervision(self._special, tokenizer)
+        self._save = save
+        self._left = _BATCHES
+
+    def look(self, batch: object, row: ProbeRow) -> None:
+        """Count a batch; one on an accelerator when it has arrived on the host."""
+        if not self._left:
+            return
+        self._left -= 1
+        given = _named(batch)
+        if given is not None and given["input_ids"].device.type != "cpu":
+            import torch
+
+            names, shape = list(given), given["input_ids"].shape
+
+            def arrived(array: HostArray) -> Values:
+                self._count(dict(zip(names, array.reshape(len(names), *shape), strict=True)))
+                return {}
+
+            row.put_many(torch.stack([tensor.detach().long() for tensor in given.values()]), arrived)
+        else:
+            self._count(batch)
+
+    def _count(self, batch: object) -> None:
+        tokens = token_batch(batch, self._special)
+        if tokens is None:
+            self._left = 0  # not a language model's batches
+            return
+        self._supervision.add(tokens)
+        self._save(self._supervision.facts())
+
+
+def _named(batch: object) -> dict[str, Any] | None:
+    """The tensors of a batch by the names of transformers; those of another shape than the tokens are left out."""
+    if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+        found = {name: batch[name] for name in _NAMES if name in batch and is_tensor(batch[name])}  # type: ignore[index, operator]
+    elif isinstance(batch, list | tuple) and len(batch) == len(_NAMES[:2]) and all(map(is_tensor, batch)):
+        found = dict(zip(_NAMES, batch, strict=False))
+    else:
+        return None
+    tokens = found.get("input_ids")
+    if tokens is None or "labels" not in found or tokens.is_floating_point():
+        return None
+    return {name: tensor for name, tensor in found.items() if tensor.shape == tokens.shape}

@@ -1,0 +1,251 @@
+"""Which tokens of a language model's batch are learned: by role, by example, at the ends and at the seams.
+
+Everything is counted with numpy from token ids and labels, so the recorder, `steadyrun look` and tests share it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IGNORED = -100  # the label that losses skip
+ROLES = ("system", "user", "assistant")
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ALIKE = 0.9  # of the learned labels must be the token itself, or the next one
+_SHORTEST = 2  # tokens
+_MOST_ROWS = 256  # examples of one batch that are looked at
+_NAMES = {"model": "assistant", "human": "user", "gpt": "assistant", "tool": "user", "ipython": "user"}
+_WIDE = "\uff5c"  # a full-width bar, as in DeepSeek's markers
+_MARKERS = re.compile(
+    r"<\|im_start\|>(?P<chatml>system|user|assistant|tool)"
+    r"|<\|start_header_id\|>(?P<llama>system|user|assistant|ipython)<\|end_header_id\|>"
+    r"|<start_of_turn>(?P<gemma>user|model)"
+    r"|<\|(?P<zephyr>system|user|assistant)\|>"
+    rf"|<{_WIDE}(?P<deepseek>User|Assistant){_WIDE}>"
+    r"|(?P<inst>\[INST\])|(?P<answer>\[/INST\])"
+    r"|### (?P<alpaca>Instruction|Input|Response):"
+    r"|(?:^|\n)(?P<plain>USER|ASSISTANT|Human|Assistant):"
+)
+_SPECIAL = re.compile(rf"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|<{_WIDE}[A-Za-z]+{_WIDE}>|\[/?INST\]")
+_WORDS = {"instruction": "user", "input": "user", "response": "assistant"}
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids that structure a text; None if a tokenizer has none."""
+
+    pad: int | None = None
+    eos: int | None = None
+    bos: int | None = None
+
+    @classmethod
+    def of(cls, tokenizer: object, config: Mapping[str, Any] | None = None) -> SpecialTokens:
+        """From declared ids (`pad_id`, `eos_id`, `bos_id`), else the tokenizer's own."""
+        given = config or {}
+        found = [
+            given.get(f"{name}_id", getattr(tokenizer, f"{name}_token_id", None)) for name in ("pad", "eos", "bos")
+        ]
+        return cls(*(token if isinstance(token, int) and not isinstance(token, bool) else None for token in found))
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Token ids of a batch, which of them are learned, and which are padding."""
+
+    ids: Ids
+    learned: Mask
+    padding: Mask
+    positions: Ids | None = None
+
+
+def token_batch(batch: object, special: SpecialTokens) -> TokenBatch | None:
+    """The tokens of a batch and what is learned of them; None if it is not one of a language model.
+
+    A mapping with `input_ids` and `labels`, or a pair of integer arrays of one shape. Labels may be the tokens
+    themselves, as in transformers, or the next ones.
+    """
+    ids, labels, mask, positions = _parts(batch)
+    if ids is None or labels is None or ids.shape != labels.shape or ids.ndim != 2 or ids.shape[1] < _SHORTEST:
+        return None
+    ids, labels = ids[:_MOST_ROWS], labels[:_MOST_ROWS]
+    padding = np.zeros(ids.shape, bool) if mask is None or mask.shape != ids.shape else mask[:_MOST_ROWS] == 0
+    if mask is None and special.pad is not None:
+        padding = _padding(ids == special.pad, ends=special.pad == special.eos)
+    learned = learned_tokens(ids, labels)
+    if learned is None:
+        return None
+    kept = None if positions is None or positions.shape != ids.shape else positions[:_MOST_ROWS]
+    return TokenBatch(ids, learned, padding, kept)
+
+
+def learned_tokens(ids: Ids, labels: Ids) -> Mask | None:
+    """Which tokens are targets; None if the labels are not these tokens."""
+    counted: Mask = labels != IGNORED
+    if not counted.any():
+        return counted
+    if np.mean((labels == ids)[counted]) >= _ALIKE:
+        later: Mask = counted & (np.arange(ids.shape[1]) > 0)  # nothing predicts the first token
+        return later
+    following = counted[:, :-1]
+    if following.any() and np.mean((labels[:, :-1] == ids[:, 1:])[following]) >= _ALIKE:
+        return np.concatenate([np.zeros((len(ids), 1), bool), following], axis=1)
+    return None
+
+
+def _parts(batch: object) -> tuple[Ids | None, Ids | None, Ids | None, Ids | None]:
+    if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+        names = ("input_ids", "labels", "attention_mask", "position_ids")
+        found = [_integers(batch[name]) if name in batch else None for name in names]  # type: ignore[index, operator]
+        return found[0], found[1], found[2], found[3]
+    if isinstance(batch, Sequence) and len(batch) == 2:
+        return _integers(batch[0]), _integers(batch[1]), None, None
+    return None, None, None, None
+
+
+def _integers(given: Any) -> Ids | None:
+    """An array of integers on the host; None for anything else."""
+    if hasattr(given, "detach"):
+        given = given.detach()
+        if given.device.type != "cpu" or given.is_floating_point() or given.dtype.itemsize < 2:
+            return None
+        given = given.numpy()
+    if not isinstance(given, np.ndarray):
+        return None
+    return given.astype(np.int64) if given.dtype.kind in "iu" and given.ndim == 2 else None
+
+
+def _padding(pads: Mask, *, ends: bool) -> Mask:
+    """Padding at the start and the end of rows; if the same id `ends` a text, the first one after it is its end."""
+    right = np.logical_and.accumulate(pads[:, ::-1], axis=1)[:, ::-1]
+    if ends:
+        right = right & np.concatenate([np.zeros((len(pads), 1), bool), right[:, :-1]], axis=1)
+    padding: Mask = right | np.logical_and.accumulate(pads, axis=1)
+    return padding
+
+
+# Roles by the markers of chat templates.
+
+
+def pieces_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text of each token."""
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        pieces = [str(piece) for piece in tokenizer.convert_ids_to_tokens([int(each) for each in ids])]
+        return [piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for piece in pieces]
+    if hasattr(tokenizer, "id_to_token"):
+        return [str(tokenizer.id_to_token(int(each))) for each in ids]
+    return [str(tokenizer.decode([int(each)])) for each in ids]
+
+
+def roles_of(pieces: Sequence[str]) -> list[str]:
+    """The role of each token by the markers before it; "" before the first marker."""
+    text = "".join(pieces)
+    starts = np.cumsum([0, *(len(piece) for piece in pieces)])[:-1]
+    roles = [""] * len(pieces)
+    turns = [(found.end(), _role(found)) for found in _MARKERS.finditer(text)]
+    for (start, role), (end, _) in pairwise([*turns, (len(text), "")]):
+        for index in np.flatnonzero((starts >= start) & (starts < end)):
+            roles[index] = role
+    return roles
+
+
+def _role(found: re.Match[str]) -> str:
+    name = next(value for value in found.groupdict().values() if value is not None).lower()
+    if name in ("[inst]", "[/inst]"):
+        return "user" if name == "[inst]" else "assistant"
+    return _WORDS.get(name, _NAMES.get(name, name))
+
+
+def foreign_markers(pieces: Sequence[str]) -> list[str]:
+    """Markers of a chat template in the text that the tokenizer splits into several tokens."""
+    text, whole = "".join(pieces), set(pieces)
+    return sorted({found.group() for found in _SPECIAL.finditer(text)} - {piece.strip() for piece in whole})
+
+
+@dataclass
+class Supervision:
+    """Counts over batches."""
+
+    special: SpecialTokens
+    tokenizer: Any = None
+    counts: dict[str, int] = field(default_factory=dict)
+    roles: dict[str, list[int]] = field(default_factory=dict)  # learned tokens and tokens, by role
+    foreign: set[str] = field(default_factory=set)
+
+    def add(self, batch: TokenBatch) -> None:
+        """Count one batch."""
+        text = ~batch.padding
+        self._count("batches", 1)
+        self._count("examples", len(batch.ids))
+        self._count("tokens", int(text.sum()))
+        self._count("learned", int((batch.learned & text).sum()))
+        self._count("learned_padding", int((batch.learned & batch.padding).sum()))
+        self._count("empty", int((~(batch.learned & text).any(1)).sum()))
+        self._count_ends(batch, text)
+        self._count_seams(batch, text)
+        if self.tokenizer is not None:
+            for row in range(len(batch.ids)):
+                self._count_roles(batch, row, text)
+
+    def facts(self) -> dict[str, Any]:
+        """As the manifest keeps them."""
+        roles = {role: {"learned": learned, "tokens": tokens} for role, (learned, tokens) in self.roles.items()}
+        return dict(self.counts) | {"roles": roles, "foreign": sorted(self.foreign)}
+
+    def _count(self, name: str, number: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def _count_ends(self, batch: TokenBatch, text: Mask) -> None:
+        """Ends of texts, how many are learned, and texts that reach the batch's width without one."""
+        if self.special.eos is None:
+            return
+        ends = batch.ids == self.special.eos
+        if self.special.eos == self.special.pad:  # the first of a row of equal ids ends the text
+            before = np.concatenate([np.zeros((len(ends), 1), bool), ends[:, :-1]], axis=1)
+            ends = ends & ~before
+        else:
+            ends = ends & text
+        self._count("ends", int(ends.sum()))
+        self._count("learned_ends", int((ends & batch.learned).sum()))
+        full = text[:, -1] & (text.sum(1) == text.sum(1).max())
+        unended = full & ~ends.any(1) & (batch.learned & text).any(1)
+        self._count("cut", int(unended.sum()))
+
+    def _count_seams(self, batch: TokenBatch, text: Mask) -> None:
+        """Texts that begin twice, and several texts in one row."""
+        bos = self.special.bos
+        if bos is not None and batch.ids.shape[1] > 1:
+            first = np.argmax(text, axis=1)
+            rows = np.arange(len(batch.ids))
+            following = np.minimum(first + 1, batch.ids.shape[1] - 1)
+            twice = (batch.ids[rows, first] == bos) & (batch.ids[rows, following] == bos)
+            self._count("double_starts", int(twice.sum()))
+        mark = bos if bos is not None else self.special.eos
+        if mark is None:
+            return
+        inner = (batch.ids == mark) & text
+        inner[:, :2] = False
+        inner[:, -1] = False
+        if mark == self.special.eos:  # a text must follow
+            inner[:, :-1] &= text[:, 1:] & (batch.ids[:, 1:] != mark)
+        packed = inner.any(1)
+        self._count("packed", int(packed.sum()))
+        if batch.positions is not None:
+            self._count("restarts", int((packed & (np.diff(batch.positions, axis=1) < 0).any(1)).sum()))
+
+    def _count_roles(self, batch: TokenBatch, row: int, text: Mask) -> None:
+        kept = np.flatnonzero(text[row])
+        pieces = pieces_of(self.tokenizer, batch.ids[row, kept].tolist())
+        self.foreign.update(foreign_markers(pieces))
+        for index, role in zip(kept, roles_of(pieces), strict=True):
+            if role:
+                counts = self.roles.setdefault(role, [0, 0])
+                counts[0] += int(batch.learned[row, index])
+                counts[1] += 1

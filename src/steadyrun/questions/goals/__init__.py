@@ -1,0 +1,1 @@
+"""Preference tuning and reinforcement learning: numbers that decide beside the loss."""

@@ -1,0 +1,108 @@
+"""G2.1: do the rewards within a group differ?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals.common import ROWS
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.policy_metrics import DEAD_GROUPS, REWARD_SPREAD, last_level, metric, reward_levels
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import percent, shown
+
+_FIFTH = 5
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    dead = _without_variance(run, limit)
+    if dead is None:
+        raise NotApplicable("no spread of rewards within groups was logged")
+    measured = {"dead": dead}
+    if dead < limit["dead"]:
+        return Finding("vary", f"{percent(dead)} of the last groups have equal rewards.", measured)
+    reward = reward_levels(run, limit["rows"])
+    level = "" if reward is None else f" The mean reward is {shown(reward.end)}."
+    message = f"{percent(dead)} of the last groups have equal rewards (limit {percent(limit['dead'])}).{level}"
+    if reward is not None:
+        measured["reward"] = reward.end
+    high = reward is not None and reward.end > 0 and reward.end >= reward.best - limit["near"] * abs(reward.best)
+    return Finding("all-right" if high else "all-wrong", message, measured)
+
+
+def _without_variance(run: Signals, limit: Limits) -> float | None:
+    """The fraction of recent groups whose rewards are all equal."""
+    dead = metric(run, DEAD_GROUPS, limit["rows"])
+    if dead is not None:
+        return last_level(dead)
+    spread = metric(run, REWARD_SPREAD, limit["rows"])
+    return None if spread is None else float(np.mean(_last(spread) <= limit["equal"]))
+
+
+def _last(points: Points) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return points.values[-max(1, len(points) // _FIFTH) :]
+
+
+QUESTION = Question(
+    code="G2.1",
+    name="groups vary",
+    asks="Do the rewards of the answers to one prompt differ?",
+    why="GRPO and RLOO compare the answers within a group. If all have the same reward, every advantage is zero and "
+    "nothing is learned from that prompt.",
+    needs=("frac_reward_zero_std",),
+    panel=1,
+    thresholds=(
+        ROWS,
+        Threshold(
+            name="dead",
+            value=0.9,
+            unit="fraction of the groups",
+            meaning="with more groups without variance, hardly any prompt teaches",
+            seed="",
+            decision="chosen: a tenth of the batch remains; ordinary runs lose up to two thirds of their groups",
+        ),
+        Threshold(
+            name="equal",
+            value=1e-6,
+            unit="standard deviation of the rewards",
+            meaning="a smaller spread is none",
+            seed="",
+            decision="rounding",
+        ),
+        Threshold(
+            name="near",
+            value=0.1,
+            unit="of the best mean reward",
+            meaning="how close to its best the reward must be for the prompts to count as solved",
+            seed="",
+            decision="a solved task stays at its best reward",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="vary", answer=PASS, meaning="the rewards within groups differ"),
+        Outcome(
+            name="all-right",
+            answer=SUSPECT,
+            meaning="the prompts are too easy: all answers get the same high reward",
+            fix="Use harder prompts, or leave out prompts that the policy always solves.",
+            experiment="Take 20 prompts and sample 16 answers each. If every answer is right, these prompts teach "
+            "nothing more.",
+            may_pass=True,
+            explains=("V1.8", "C4", "S", "V1.1", "V1.4"),
+        ),
+        Outcome(
+            name="all-wrong",
+            answer=SUSPECT,
+            meaning="the prompts are too hard, or the reward function gives every answer the same value",
+            fix="Print ten answers with their rewards and mend the reward function; then use easier prompts, more "
+            "answers per prompt or a higher temperature.",
+            experiment="Give the reward function a right answer by hand. If its reward is the same, the function is "
+            "wrong; if it is higher, the prompts are too hard.",
+            may_pass=True,
+            explains=("V1.8", "C4", "S", "V1.1", "V1.4"),
+        ),
+    ),
+    find=find,
+    always=True,
+    special=True,
+)

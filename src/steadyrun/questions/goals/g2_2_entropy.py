@@ -1,0 +1,93 @@
+"""G2.2: does the policy still explore?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals.common import ERRORS, ROWS, of_a_policy, reward_improves, reward_worsens
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.policy_metrics import ENTROPY, first_level, last_level
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    points = of_a_policy(run, ENTROPY, limit)
+    if np.any(points.values > 0) and np.any(points.values < 0):
+        raise NotApplicable("the entropy of continuous actions has no zero point")
+    sign = -1.0 if np.any(points.values < 0) else 1.0  # some libraries log its negative as a loss
+    first, last = sign * first_level(points), sign * last_level(points)
+    measured = {"start": first, "end": last}
+    words = f"The policy's entropy went from {shown(first)} to {shown(last)}"
+    if last < limit["gone"] * first:
+        if reward_improves(run, limit):
+            return Finding("low", f"{words} while the reward improved.", measured)
+        return Finding("gone", f"{words} (limit {shown(limit['gone'] * first)}).", measured)
+    if last > limit["runaway"] * first and reward_worsens(run, limit):
+        return Finding("runaway", f"{words} and the reward fell.", measured)
+    return Finding("alive", f"{words}.", measured)
+
+
+QUESTION = Question(
+    code="G2.2",
+    name="policy explores",
+    asks="Does the policy keep enough entropy to find better answers?",
+    why="A policy without entropy always gives the same answer: it finds nothing new, and groups of answers are equal. "
+    "A policy whose entropy runs away writes noise.",
+    needs=("entropy",),
+    panel=1,
+    thresholds=(
+        ROWS,
+        ERRORS,
+        Threshold(
+            name="gone",
+            value=0.05,
+            unit="of the first entropy",
+            meaning="a policy with less is deterministic",
+            seed="",
+            decision="chosen: policies that solve their task keep about a tenth",
+        ),
+        Threshold(
+            name="runaway",
+            value=2,
+            unit="times the first entropy",
+            meaning="an entropy that grows beyond this while the reward falls runs away",
+            seed="",
+            decision="chosen: learning lowers the entropy; a bonus may raise it by half",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="alive", answer=PASS, meaning="the policy still explores"),
+        Outcome(
+            name="low",
+            answer=NOTE,
+            meaning="the policy is nearly deterministic, and its reward improved",
+            fix="Stop here if the reward is as high as it can be; otherwise raise the entropy bonus.",
+        ),
+        Outcome(
+            name="gone",
+            answer=SUSPECT,
+            meaning="the policy stopped exploring before its reward improved",
+            fix="Raise the entropy bonus or the sampling temperature, lower the learning rate, and start from an "
+            "earlier checkpoint.",
+            experiment="Continue from a checkpoint before the fall with a tenth of the learning rate. If the entropy "
+            "stays and the reward rises, the updates were too large.",
+            may_pass=True,
+            explains=("G2.1", "V1.8"),
+        ),
+        Outcome(
+            name="runaway",
+            answer=SUSPECT,
+            meaning="the policy turns into noise",
+            fix="Lower the learning rate and the entropy bonus, and start from an earlier checkpoint.",
+            experiment="Continue from a checkpoint before the rise with a third of the learning rate. If the entropy "
+            "stays, the updates were too large.",
+            may_pass=True,
+            explains=("V1.8",),
+        ),
+    ),
+    find=find,
+    always=True,
+    special=True,
+)

@@ -1,0 +1,111 @@
+"""R1.2: do all replicas hold the same parameters?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.ranks import PARAMETER, START, Ranks
+from steadyrun.signals.replicas import (
+    HOW,
+    Difference,
+    differences,
+    distance,
+    joined,
+    unequal_blocks,
+    who,
+)
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import listed, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    ranks = joined(run)
+    if not any(ranks.groups(name) for name in ranks.classes):
+        raise NotApplicable("no ranks are known to be replicas")
+    found = differences(run, PARAMETER)
+    if not found:
+        raise MissingSignal(f"{PARAMETER}/*", "no two replicas have a digest of parameters at the same step", HOW)
+    starts = {(start.name, start.group): start for start in differences(run, START)}
+    for difference in found:
+        if difference.steps and difference.steps[-1] == _last(difference):
+            start = starts.get((difference.name, difference.group))
+            return _finding(ranks, difference, start, limit)
+    count = max(difference.compared for difference in found)
+    return Finding("pass", f"The parameters of all replicas agree at {count} sampled steps.", {"samples": float(count)})
+
+
+def _last(difference: Difference) -> int:
+    """The last step that was compared: a difference that somebody has mended since is not a fault."""
+    return int(difference.digests.steps[difference.digests.compared][-1])
+
+
+def _finding(ranks: Ranks, difference: Difference, start: Difference | None, limit: Limits) -> Finding:
+    first = difference.steps[0]
+    how_far = distance(ranks, difference.pair(difference.steps[-1]))
+    measured = {"differing": float(len(difference.steps)), "samples": float(difference.compared)}
+    measured |= {"distance": how_far[1]} if how_far is not None else {}
+    if start is not None and start.steps and first == int(difference.digests.steps[difference.digests.compared][0]):
+        words = f"Before the first step the parameters of replicas differ: {who(start, start.steps[0])}."
+        return Finding(
+            "other-start", words + _far(how_far, limit), measured, start.steps[0], ranks=start.odd(start.steps[0])
+        )
+    since = difference.last_equal(first)
+    when = f"from step {first} on" if since is None else f"since a step between {since} and {first}"
+    unequal, equal = unequal_blocks(ranks, difference, PARAMETER, first)
+    where = f", first in {listed(unequal)}" if unequal and equal else ""
+    words = f"The parameters of replicas differ {when}{where}: {who(difference, first)}."
+    return Finding("parted", words + _far(how_far, limit), measured, first, ranks=difference.odd(first))
+
+
+def _far(how_far: tuple[str, float] | None, limit: Limits) -> str:
+    """How far the replicas are apart, by the norms of their blocks."""
+    if how_far is None:
+        return ""
+    block, apart = how_far
+    if apart == 0:
+        return " The norms of all blocks are still equal."
+    words = f" At the last sample, the norm of {block} differs by {shown(apart)} of its size"
+    return f"{words}, which is the size of rounding." if apart < limit["rounding"] else f"{words}."
+
+
+QUESTION = Question(
+    code="R1.2",
+    name="equal replicas",
+    asks="Do all replicas hold the same parameters?",
+    why="Replicas that get the same gradients and settings stay equal bit by bit. If they part, the gradients of "
+    "different models are averaged, and the checkpoint of one rank is not the model that was trained.",
+    needs=("parameter_digest/*",),
+    panel=5,
+    thresholds=(
+        Threshold(
+            name="rounding",
+            value=1e-6,
+            unit="relative difference",
+            meaning="norms of a block that are nearer to each other differ by the size of rounding",
+            seed="",
+            decision="float32 keeps about 7 digits; the message says so, and the fault stays",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="pass", answer=PASS, meaning="all replicas hold the same parameters"),
+        Outcome(
+            name="other-start",
+            answer=FAULT,
+            meaning="the replicas start with different parameters",
+            fix="Wrap the model in DistributedDataParallel, which copies rank 0's parameters to all ranks, or call "
+            "torch.distributed.broadcast(parameter.data, 0) for each parameter before the first step.",
+            explains=("S1", "C4", "V1"),
+        ),
+        Outcome(
+            name="parted",
+            answer=FAULT,
+            meaning="the replicas no longer hold the same parameters",
+            fix="Do not change parameters or optimizer state on one rank alone. If no code does, a memory or hardware "
+            "error is likely: load the last checkpoint before this step on all ranks, and test the memory of the rank.",
+            explains=("S1", "C4", "V1"),
+        ),
+    ),
+    find=find,
+    always=True,
+    special=True,
+)

@@ -1,0 +1,1 @@
+"""Which tokens a language model learns: answers or prompts, ends, formats and packed texts."""

@@ -1,0 +1,55 @@
+"""The counts of learned tokens that these questions read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+EXAMPLES = Threshold(
+    name="examples",
+    value=8,
+    unit="examples",
+    meaning="with fewer, the question is not answered",
+    seed="",
+    decision="one small batch",
+)
+
+
+class Counts:
+    """Counts over the batches that were looked at."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        given = facts.get("roles")
+        self.roles: Mapping[str, Any] = given if isinstance(given, dict) else {}
+        self.foreign = [str(name) for name in facts.get("foreign") or []]
+
+    def __getitem__(self, name: str) -> int:
+        number = self._facts.get(name, 0)
+        return int(number) if isinstance(number, int | float) else 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._facts
+
+    def fraction(self, name: str, of: str) -> float:
+        return self[name] / max(1, self[of])
+
+    def learned(self, role: str) -> float | None:
+        """The fraction of a role's tokens that are learned; None if the role does not occur."""
+        counts = self.roles.get(role)
+        if not isinstance(counts, dict) or not counts.get("tokens"):
+            return None
+        return float(counts.get("learned", 0)) / float(counts["tokens"])
+
+
+def counts_of(run: Signals, limit: Limits) -> Counts:
+    """The counts of a run; `NotApplicable` if it trains no language model on tokens that could be read."""
+    facts = run.about("supervision")
+    counts = Counts(facts)
+    if counts["examples"] < limit["examples"]:
+        raise NotApplicable("no batch of token ids with labels was recorded", "batches with input_ids and labels")
+    return counts

@@ -1,0 +1,193 @@
+"""`steadyrun.look`: which tokens of a language model's batches are learned, as text and as findings."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.program.supervision import (
+    ROLES,
+    SpecialTokens,
+    Supervision,
+    TokenBatch,
+    pieces_of,
+    roles_of,
+    token_batch,
+)
+from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Answer
+from steadyrun.records import Event, Series
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
+from steadyrun.trees import QUESTIONS
+
+SCHEMA = 1
+CODES = ("M1.1", "M1.2", "M1.3", "M1.4")
+_LONGEST = 400  # tokens of an example that are shown
+_STYLE = "white-space:pre-wrap;font-family:ui-monospace,monospace;line-height:1.5"
+_LEARNED = "background:#2b7a4b33;border-bottom:2px solid #2b7a4b"
+
+
+@dataclass(frozen=True)
+class ShownToken:
+    """One token of an example."""
+
+    text: str
+    learned: bool
+    role: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """Learned and masked tokens of a program's batches: print it, or let a notebook show it.
+
+    `counts` has the counts over all batches, `examples` the first examples token by token, and `findings` what is
+    wrong, as (code, grade, message, fix).
+    """
+
+    counts: Mapping[str, Any]
+    examples: tuple[tuple[ShownToken, ...], ...]
+    findings: tuple[tuple[str, str, str, str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a fault, 4 for a suspect, otherwise 0."""
+        grades = {grade for _, grade, _, _ in self.findings}
+        return 1 if FAULT in grades else 4 if SUSPECT in grades else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON."""
+        names = ("code", "grade", "message", "fix")
+        return {
+            "schema": SCHEMA,
+            "counts": dict(self.counts),
+            "findings": [dict(zip(names, finding, strict=True)) for finding in self.findings],
+            "examples": [[vars(token) for token in example] for example in self.examples],
+        }
+
+    @property
+    def summary(self) -> list[str]:
+        """The counts in words, one line each."""
+        counts = self.counts
+        share = percent(counts["learned"] / max(1, counts["tokens"]))
+        lines = [
+            f"{counts['examples']:,} examples in {counts['batches']:,} batches: {share} of {counts['tokens']:,} tokens "
+            "are learned"
+        ]
+        for role in ROLES:
+            if role in counts["roles"]:
+                learned, tokens = counts["roles"][role]["learned"], counts["roles"][role]["tokens"]
+                lines.append(f"  {role}: {percent(learned / tokens)} of {tokens:,} tokens")
+        if "ends" in counts:
+            lines.append(f"  ends of texts: {counts['learned_ends']:,} of {counts['ends']:,} are learned")
+        if counts["empty"]:
+            lines.append(f"  nothing is learned in {counts['empty']:,} examples")
+        return lines
+
+    def __str__(self) -> str:
+        lines = [*self.summary]
+        for code, grade, message, fix in self.findings:
+            lines += [f"{grade} {code}: {message}", f"  fix: {fix}"]
+        for number, example in enumerate(self.examples, 1):
+            lines += [f"example {number} ([[learned]])", marked(example)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [f"<div>{html.escape(line)}</div>" for line in self.summary]
+        for code, grade, message, fix in self.findings:
+            rows.append(f"<div><b>{grade} {code}</b>: {html.escape(message)}<br>fix: {html.escape(fix)}</div>")
+        for number, example in enumerate(self.examples, 1):
+            rows.append(f"<h4>example {number}</h4><div style='{_STYLE}'>{_coloured(example)}</div>")
+        legend = f"<div><span style='{_LEARNED}'>learned</span> <span style='opacity:.6'>masked</span></div>"
+        return f"<div class='steadyrun-look'>{legend}{''.join(rows)}</div>"
+
+
+def look(
+    batches: Iterable[Any],
+    tokenizer: Any = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    examples: int = 3,
+    most: int = 8,
+) -> Look:
+    """Show which tokens of a language model's batches are learned and which are masked.
+
+    `batches` is the training loader or a list of batches: mappings with `input_ids` and `labels`, or pairs of ids and
+    labels. The first `most` batches are counted and the first `examples` examples shown. `tokenizer` gives the text,
+    the roles of a chat and the special tokens; `config` may declare `pad_id`, `eos_id` and `bos_id` instead.
+    """
+    if examples < 0 or most < 1:
+        raise UsageError(f"examples must be at least 0 and most at least 1, not {examples} and {most}")
+    special = SpecialTokens.of(tokenizer, config)
+    supervision = Supervision(special, tokenizer)
+    shown: list[tuple[ShownToken, ...]] = []
+    for number, batch in enumerate(islice(batches, most)):
+        tokens = token_batch(batch, special)
+        if tokens is None:
+            raise UsageError(
+                f"batch {number} has no token ids with labels of the same shape: give batches with input_ids and "
+                f"labels (it is a {type(batch).__name__}{_keys(batch)})"
+            )
+        supervision.add(tokens)
+        shown += [_shown(tokens, row, tokenizer) for row in range(len(tokens.ids)) if len(shown) + row < examples]
+    if not supervision.counts:
+        raise UsageError("the loader gave no batch")
+    counts = supervision.facts()
+    return Look(counts, tuple(shown[:examples]), tuple(_findings(counts)))
+
+
+def _keys(batch: object) -> str:
+    return f" with {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else ""
+
+
+def _shown(tokens: TokenBatch, row: int, tokenizer: Any) -> tuple[ShownToken, ...]:
+    kept = (~tokens.padding[row]).nonzero()[0][:_LONGEST]
+    ids = tokens.ids[row, kept].tolist()
+    pieces = pieces_of(tokenizer, ids) if tokenizer is not None else [f"{each} " for each in ids]
+    learned = tokens.learned[row, kept].tolist()
+    return tuple(ShownToken(*token) for token in zip(pieces, learned, roles_of(pieces), strict=True))
+
+
+def marked(example: tuple[ShownToken, ...]) -> str:
+    """An example as plain text: learned stretches in double brackets."""
+    text, inside = "", False
+    for token in example:
+        if token.learned != inside:
+            text += "[[" if token.learned else "]]"
+            inside = token.learned
+        text += token.text
+    return text + ("]]" if inside else "")
+
+
+def _coloured(example: tuple[ShownToken, ...]) -> str:
+    return "".join(
+        f"<span style='{_LEARNED if token.learned else 'opacity:.6'}'>{html.escape(token.text)}</span>"
+        for token in example
+    )
+
+
+class _Counted:
+    """Counts as a run, so that the questions of a record answer."""
+
+    state = "finished"
+
+    def __init__(self, counts: Mapping[str, Any]) -> None:
+        self.manifest = {"schema": 1, "config": {}, "supervision": dict(counts)}
+
+    def names(self) -> list[str]:
+        return []
+
+    def series(self, name: str) -> Series:
+        raise UsageError(f"there is no series {name}")
+
+    def events(self, _kind: str | None = None) -> list[Event]:
+        return []
+
+
+def _findings(counts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    run = Signals(_Counted(counts))
+    answers: list[tuple[str, Answer]] = [(code, QUESTIONS[code].ask(run, {"examples": 1})) for code in CODES]
+    return [(code, answer.kind, answer.message, answer.fix) for code, answer in answers if answer.kind in GRADES]

@@ -1,0 +1,164 @@
+"""Small synthetic runs with adapters, and of preference tuning and reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cases import NOISE
+from synthetic import Synthetic
+
+ROWS = np.arange(60)
+SHAKY = NOISE[:60]
+UP, DOWN, LEVEL = ROWS / 60, 1 - ROWS / 60, np.full(60, 0.5)
+SOLVED = np.minimum(1.0, ROWS / 20)
+
+
+def goal(**series: Any) -> Synthetic:
+    return Synthetic(config={}, manifest={}, **{name.replace("__", "/"): values for name, values in series.items()})
+
+
+def policy(reward: Any = None, **series: Any) -> Synthetic:
+    return goal(reward=UP + 0.01 * SHAKY if reward is None else reward, **series)
+
+
+def weight(name: str, *, trainable: bool = True, largest: float = 0.1) -> dict[str, Any]:
+    return {"name": name, "trainable": trainable, "min": -largest, "max": largest, "shape": [8, 8]}
+
+
+BASE = [weight("layer.weight", trainable=False), weight("layer.norm.weight", trainable=False)]
+LORA = [weight("layer.lora_A.default.weight"), weight("layer.lora_B.default.weight", largest=0.0)]
+NAMES = [str(each["name"]) for each in LORA]
+
+
+def adapted(
+    weights: list[dict[str, Any]] | None = None,
+    optimized: list[str] = NAMES,
+    rate: float = 2e-4,
+    config: dict[str, Any] | None = None,
+    adapters: dict[str, Any] | None = None,
+    **series: Any,
+) -> Synthetic:
+    groups = [{"class": "AdamW", "settings": {"lr": rate}, "parameters": optimized}]
+    manifest = {"initial_weights": [*BASE, *LORA] if weights is None else weights, "param_groups": groups}
+    return Synthetic(config or {}, {**manifest, "adapters": adapters or {}}, loss=DOWN, **series)
+
+
+FROZEN = [{**each, "trainable": False} for each in LORA]
+OPEN_BASE = [{**each, "trainable": True} for each in BASE]
+BY_HAND = [weight("w.lora_down"), weight("w.lora_up", largest=0.0)]
+MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
+
+
+def tokens(**counts: Any) -> Synthetic:
+    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "cut": 0}
+    return Synthetic({}, {"supervision": {**usual, "roles": CHAT, **counts}}, loss=DOWN)
+
+
+def chat(user: int, assistant: int) -> dict[str, Any]:
+    """Of 100 tokens each, how many are learned."""
+    return {"user": {"learned": user, "tokens": 100}, "assistant": {"learned": assistant, "tokens": 100}}
+
+
+CHAT = chat(0, 100)
+CASES: list[tuple[str, str, Any]] = [
+    ("M1.1", "not-applicable", goal(loss=DOWN)),
+    ("M1.1", "pass", tokens()),
+    ("M1.1", "pass", tokens(roles={})),
+    ("M1.1", "some-empty", tokens(empty=2)),
+    ("M1.1", "empty", tokens(empty=20)),
+    ("M1.1", "nothing", tokens(learned=0, empty=32)),
+    ("M1.1", "reversed", tokens(roles=chat(100, 2))),
+    ("M1.2", "not-applicable", tokens(roles={})),
+    ("M1.2", "masked", tokens(roles=chat(4, 100))),
+    ("M1.2", "learned", tokens(roles=chat(100, 100))),
+    ("M1.2", "partly", tokens(roles=chat(40, 100))),
+    ("M1.3", "not-applicable", tokens(roles={})),
+    ("M1.3", "learned", tokens()),
+    ("M1.3", "some-cut", tokens(cut=6, ends=26, learned_ends=26)),
+    ("M1.3", "cut", tokens(cut=30, ends=2)),
+    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0)),
+    ("M1.3", "masked", tokens(learned_ends=0)),
+    ("M1.3", "padding", tokens(learned_padding=800)),
+    ("M1.4", "not-applicable", goal(loss=DOWN)),
+    ("M1.4", "pass", tokens()),
+    ("M1.4", "pass", tokens(packed=8, restarts=8)),
+    ("M1.4", "foreign", tokens(foreign=["<|im_start|>"])),
+    ("M1.4", "twice", tokens(double_starts=32)),
+    ("M1.4", "together", tokens(packed=8)),
+    ("M1.4", "partly", tokens(packed=8, restarts=3)),
+    ("L1.1", "not-applicable", goal(loss=DOWN)),
+    ("L1.1", "pass", adapted()),
+    ("L1.1", "pass", adapted([*BASE, *BY_HAND], ["w.lora_down", "w.lora_up"])),
+    ("L1.1", "pass", adapted(adapter_norm=UP)),
+    ("L1.1", "frozen", adapted([*BASE, *FROZEN])),
+    ("L1.1", "not-optimized", adapted(optimized=["layer.weight"])),
+    ("L1.1", "merged", adapted(adapters={"merged": 2})),
+    ("L1.1", "never-move", adapted(adapter_norm=np.full(5, 3.0))),
+    ("L1.1", "partly", adapted(optimized=NAMES[:1])),
+    ("L1.2", "not-applicable", goal(loss=DOWN)),
+    ("L1.2", "zero", adapted()),
+    ("L1.2", "not-zero", adapted([*BASE, LORA[0], weight(NAMES[1])])),
+    ("L1.2", "trained-before", adapted([*BASE, LORA[0], weight(NAMES[1])], config={"init": "pretrained"})),
+    ("L1.2", "both-zero", adapted([*BASE, weight(NAMES[0], largest=0.0), LORA[1]])),
+    ("L1.3", "not-applicable", goal(loss=DOWN)),
+    ("L1.3", "usual", adapted(adapters={"scale": [2.0, 2.0]})),
+    ("L1.3", "usual", adapted()),
+    ("L1.3", "large", adapted(adapters={"scale": [64, 64]})),
+    ("L1.3", "small", adapted(adapters={"scale": [0.001, 2]})),
+    ("L1.3", "low-rate", adapted(rate=1e-6)),
+    ("L1.4", "not-applicable", goal(loss=DOWN)),
+    ("L1.4", "frozen", adapted()),
+    ("L1.4", "frozen", adapted([*OPEN_BASE[1:], BASE[0], *LORA], ["layer.norm.weight", *NAMES])),
+    ("L1.4", "trains", adapted([*OPEN_BASE, *LORA], ["layer.weight", *NAMES])),
+    ("G1.1", "not-applicable", goal(loss=DOWN)),
+    ("G1.1", "not-applicable", goal(rewards__margins=UP[:5])),
+    ("G1.1", "rises", goal(**MARGINS)),
+    ("G1.1", "rises", goal(**MARGINS, rewards__accuracies=0.5 + UP / 3)),
+    ("G1.1", "rises", goal(rewards__margins=0.02 * SHAKY[:20])),  # too short to call it flat
+    ("G1.1", "reversed", goal(rewards__margins=-2 * UP + 0.02 * SHAKY, rewards__accuracies=0.5 - UP / 3)),
+    ("G1.1", "flat", goal(rewards__margins=0.02 * SHAKY, rewards__accuracies=0.5 + 0.01 * SHAKY)),
+    ("G1.2", "not-applicable", goal(**MARGINS)),
+    ("G1.2", "stay", goal(logps__chosen=-200 + SHAKY, logps__rejected=-210 - 50 * UP)),
+    ("G1.2", "both-fall", goal(logps__chosen=-200 - 40 * UP + SHAKY, logps__rejected=-210 - 90 * UP)),
+    ("G1.2", "chosen-falls", goal(logps__chosen=-200 - 40 * UP + SHAKY)),
+    ("G1.2", "collapse", goal(logps__chosen=-200 - 400 * UP + SHAKY, logps__rejected=-210 - 900 * UP)),
+    ("G2.1", "not-applicable", policy()),
+    ("G2.1", "vary", policy(frac_reward_zero_std=0.3 + 0.01 * SHAKY)),
+    ("G2.1", "vary", policy(reward_std=0.3 + 0.01 * SHAKY)),
+    ("G2.1", "all-right", policy(SOLVED, frac_reward_zero_std=np.minimum(1.0, ROWS / 30))),
+    ("G2.1", "all-wrong", policy(np.zeros(60), frac_reward_zero_std=np.ones(60))),
+    ("G2.1", "all-wrong", policy(DOWN, reward_std=np.where(ROWS < 30, 0.4, 0.0))),
+    ("G2.2", "not-applicable", policy()),
+    ("G2.2", "not-applicable", goal(loss=DOWN, entropy=DOWN)),  # not of a policy
+    ("G2.2", "not-applicable", policy(entropy=UP - 0.5)),  # of continuous actions
+    ("G2.2", "alive", policy(entropy=0.7 - 0.3 * UP)),
+    ("G2.2", "alive", policy(entropy_loss=-0.7 + 0.3 * UP)),
+    ("G2.2", "low", policy(entropy=0.7 * np.exp(-ROWS / 5))),
+    ("G2.2", "gone", policy(LEVEL + 0.01 * SHAKY, entropy=0.7 * np.exp(-ROWS / 5))),
+    ("G2.2", "runaway", policy(DOWN + 0.01 * SHAKY, actor__entropy=0.5 + 3 * UP)),
+    ("G2.3", "not-applicable", goal(loss=DOWN, kl=UP)),  # of a VAE
+    ("G2.3", "near", policy(kl=0.1 * UP + 0.001 * SHAKY)),
+    ("G2.3", "far", policy(kl=0.01 * np.exp(ROWS / 10))),
+    ("G2.3", "runaway", policy(DOWN + 0.01 * SHAKY, objective__kl=0.01 * np.exp(ROWS / 10))),
+    ("G2.3", "negative", policy(objective__kl=-5 * UP + 0.05 * SHAKY)),
+    ("G2.4", "not-applicable", policy()),
+    ("G2.4", "end", policy(completions__clipped_ratio=0.1 * UP, completions__mean_length=100 + 50 * UP)),
+    ("G2.4", "end", policy(completions__mean_length=100 + 900 * UP)),  # reasoning that pays
+    ("G2.4", "cut", policy(response_length__clip_ratio=UP)),
+    ("G2.4", "truncated", policy(LEVEL + 0.01 * SHAKY, response_length__clip_ratio=UP)),
+    ("G2.4", "short", policy(LEVEL, completion_length=200 * np.exp(-ROWS / 5))),
+    ("G2.4", "runaway", policy(DOWN + 0.01 * SHAKY, response_length__mean=100 + 900 * UP)),
+    ("G2.5", "not-applicable", policy()),
+    ("G2.5", "explains", policy(train__explained_variance=0.8 * UP)),
+    ("G2.5", "unexplained", policy(explained_variance=0.01 * SHAKY)),
+    ("G2.5", "nothing", policy(LEVEL + 0.01 * SHAKY, critic__vf_explained_var=0.01 * SHAKY)),
+    ("G2.5", "off-centre", policy(critic__advantages__mean=LEVEL * 4, critic__advantages__std=LEVEL)),
+    ("G2.6", "not-applicable", policy()),
+    ("G2.6", "agree", policy(sampling__sampling_logp_difference__mean=0.02 + 0.001 * SHAKY)),
+    ("G2.6", "differ", policy(training__rollout_probs_diff_mean=0.02 + 0.5 * UP)),
+    ("G2.7", "not-applicable", policy()),
+    ("G2.7", "small", policy(train__clip_fraction=0.2 * UP, train__approx_kl=0.01 * UP)),
+    ("G2.7", "large", policy(train__clip_fraction=0.9 * np.minimum(1, 2 * UP))),
+    ("G2.7", "too-large", policy(DOWN + 0.01 * SHAKY, losses__approx_kl=UP)),
+]

@@ -1,0 +1,276 @@
+"""Small synthetic jobs of several ranks: where each question fires, where it stays silent, where it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from cases import FALLING, SAMPLED, run
+from synthetic import Synthetic
+
+from steadyrun.records import Event
+from steadyrun.store.ranks import Column, RankEvents
+
+STEPS = np.arange(200)
+NAN = float("nan")
+Series = dict[str, Any]
+
+
+class GivenRanks:
+    """The columns and events of each rank, in the form of `RunReader.by_rank`."""
+
+    def __init__(self, columns: Mapping[int, Series], events: Mapping[int, Sequence[Event]], closed: bool) -> None:
+        self._columns, self._events, self._closed = columns, events, closed
+        self.present = sorted(columns)
+
+    def events(self, rank: int) -> RankEvents:
+        events = self._events[rank]
+        stopped = any(event.kind in {"stalled", "crash"} for event in events)
+        return RankEvents(tuple(events), {1: 0}, self._closed and not stopped)
+
+    def columns(
+        self,
+        rank: int,
+        tables: Sequence[str],
+        wanted: Callable[[str], bool],
+        *,
+        seams: Any = None,
+        most_rows: int = 0,
+        several: bool = False,
+    ) -> dict[str, Column]:
+        del tables, seams, most_rows, several
+        return {name: column(given) for name, given in self._columns[rank].items() if wanted(name)}
+
+    def heartbeats(self) -> dict[int, Any]:
+        return {}
+
+    def traces(self) -> dict[int, Any]:
+        return {}
+
+
+def column(given: Any) -> Column:
+    steps, values = given if isinstance(given, tuple) else (np.arange(len(given)), given)
+    return np.asarray(steps, np.int64), np.asarray(values, float)
+
+
+def digests(seed: int, **changed: float) -> tuple[Any, Any]:
+    """A digest at each sampled step; `at_20=…` changes the one at step 20."""
+    values = np.random.default_rng(seed).integers(1, 2**40, len(SAMPLED)).astype(float)
+    for name, value in changed.items():
+        values[SAMPLED.index(int(name.removeprefix("at_")))] = value
+    return SAMPLED, values
+
+
+def since(step: int, seed: int = 2) -> tuple[Any, Any]:
+    """Digests that differ from those of `seed` from a step on."""
+    values = digests(seed)[1]
+    return SAMPLED, np.where(np.array(SAMPLED) >= step, values + 1, values)
+
+
+def healthy(rank: int) -> Series:
+    source = np.random.default_rng(10 + rank)
+    return {
+        "loss": FALLING[:200] + 0.01 * source.normal(0, 1, 200),
+        "grad_norm": np.full(200, 2.5),
+        "lr/0": np.full(200, 1e-3),
+        "skipped": np.zeros(200),
+        "clip_threshold": np.ones(200),
+        "clipped": np.ones(200),
+        "batch_hash": source.integers(1, 2**40, 200).astype(float),
+        "examples": np.full(200, 8.0),
+        "gradient_digest/replicated": digests(1),
+        "gradient_digest/replicated/a": digests(11),
+        "gradient_digest/replicated/b": digests(12),
+        "parameter_digest/replicated": digests(2),
+        "parameter_digest/replicated/a": digests(21),
+        "parameter_digest/replicated/b": digests(22),
+        "start_digest/replicated": ([0], [7.0]),
+        "block_param_norm/a": (SAMPLED, np.full(len(SAMPLED), 3.0)),
+        "example_hash/train": (np.repeat(STEPS, 8), 10_000 * rank + np.arange(1600)),
+    }
+
+
+def ddp(world: int = 2) -> dict[str, Any]:
+    return {"parallelism": "ddp", "classes": {"replicated": {"replicas": list(range(world)), "shards": []}}}
+
+
+def spread(kind: str, world: int = 2) -> dict[str, Any]:
+    classes = {"sharded": {"replicas": [], "shards": list(range(world))}}
+    return {"parallelism": kind, "classes": classes, "broadcast_buffers": None}
+
+
+LOADER = {"batches": 50, "sampler": "DistributedSampler", "shuffles": True, "num_replicas": 2, "seed": 0, "epoch": 0}
+
+
+def job(
+    *changed: Series | None,
+    world: int = 2,
+    structure: Any = None,
+    loaders: Sequence[Mapping[str, Any]] = ({}, {}),
+    events: Mapping[int, Sequence[Event]] | None = None,
+    files: Sequence[int] | None = None,
+) -> Synthetic:
+    """A healthy job of ranks; `changed` replaces series of each rank, None leaves one out."""
+    placed = ddp(world) if structure is None else structure
+    columns, log = {}, {}
+    for rank in range(world) if files is None else files:
+        mine = healthy(rank) | (changed[rank] or {} if rank < len(changed) else {})
+        columns[rank] = {name: given for name, given in mine.items() if given is not None}
+        loader = {**LOADER, "rank": rank, **(loaders[rank] if rank < len(loaders) else {})}
+        log[rank] = [
+            Event("start", 0, 0.0, rank, {"attempt": 1}),
+            Event("process", None, 0.0, rank, {"rank": rank, "world": world}),
+            Event("structure", None, 0.0, rank, placed),
+            Event("loader", 0, 0.0, rank, loader),
+            *(events or {}).get(rank, ()),
+        ]
+    first = columns.get(0, {})
+    shown = {name: given for name, given in first.items() if name in {"loss", "grad_norm", "lr/0", "skipped"}}
+    made = run(without=("val_loss",), **shown)
+    made.by_rank = GivenRanks(columns, log, closed=True)
+    return made
+
+
+def all_of(**series: Any) -> tuple[Series, Series]:
+    return series, series
+
+
+def validated(rank: int, *values: float) -> list[Event]:
+    return [Event("validation", 50 * index, 0.0, rank, {"buffers": value}) for index, value in enumerate(values)]
+
+
+def alone(rank: int) -> Series:
+    """The gradients of a rank that nobody averages."""
+    norms = np.random.default_rng(rank).uniform(1, 3, 200)
+    blocks = {f"gradient_digest/replicated/{name}": digests(50 + rank + index) for index, name in enumerate("ab")}
+    return {"gradient_digest/replicated": digests(40 + rank), "grad_norm": norms, **blocks}
+
+
+def one_block(rank: int) -> Series:
+    return alone(rank) | {"gradient_digest/replicated/a": digests(11)}
+
+
+def at_some(rank: int) -> Series:
+    """The gradients of a rank that are not averaged from step 20 on."""
+    return alone(rank) | {"gradient_digest/replicated": since(20 if rank else 1000, 1)}
+
+
+def sharded(rank: int, used: float, local: float = 1.0) -> Series:
+    return {
+        "local_grad_norm": np.full(200, local),
+        "clip_norm": np.full(200, used),
+        "gradient_digest/replicated": None,
+        "parameter_digest/replicated": None,
+        "start_digest/replicated": None,
+        "start_digest/sharded": ([0], [float(rank)]),
+        "parameter_digest/sharded": digests(60 + rank),
+    }
+
+
+SAME_SHARDS = sharded(0, 1.0)
+NO_BATCHES = {"batch_hash": None, "example_hash/train": None}
+SAME = {"batch_hash": healthy(0)["batch_hash"]}
+SAME_LOSS = SAME | {"loss": FALLING[:200]}
+CYCLE = {"batch_hash": np.arange(200) % 50 + 1.0}
+ENDED = {"loss": FALLING[:120]}
+STUCK = Event("stalled", 121, 0.0, 0, {"seconds": 60.0, "phase": "backward"})
+BROKEN = np.where(STEPS < 60, FALLING[:200], NAN)
+LATER = np.where(STEPS < 61, FALLING[:200], NAN)
+OVERLAPPING = {"example_hash/train": (np.repeat(STEPS, 8), np.arange(1600) + 200)}
+UNKNOWN = {"parallelism": "unknown", "classes": {}}
+PLAIN = [{"num_replicas": None, "rank": None, "seed": None}] * 2
+SHIFTED = {"example_hash/train": (np.repeat(STEPS, 8), np.arange(1600) * 2)}
+
+CASES: list[tuple[str, str, Synthetic]] = [
+    ("R1.1", "pass", job()),
+    ("R1.1", "pass", job(world=4)),
+    ("R1.1", "pass", job({}, {"gradient_digest/replicated": digests(1, at_20=5.0)})),  # the norms agree: clipping
+    ("R1.1", "pass", job(None, alone(1) | {"gradient_digest/replicated": digests(1, at_20=5.0)})),  # one step
+    ("R1.1", "not-averaged", job(alone(0), alone(1))),
+    ("R1.1", "not-averaged", job(alone(0), alone(1), None, alone(3), world=4)),
+    ("R1.1", "partly", job(one_block(0), one_block(1))),
+    ("R1.1", "sometimes", job(at_some(0), at_some(1))),
+    ("R1.1", "missing", job(*all_of(**{"gradient_digest/replicated": None}))),
+    ("R1.1", "pass", job(structure=UNKNOWN)),  # equal gradients of different data show that they are averaged
+    ("R1.1", "not-applicable", run()),
+    ("R1.1", "not-applicable", job(alone(0), alone(1), structure=UNKNOWN)),
+    ("R1.2", "pass", job()),
+    ("R1.2", "parted", job({}, {"parameter_digest/replicated": since(20)})),
+    ("R1.2", "pass", job({}, {"parameter_digest/replicated": digests(2, at_20=5.0)})),  # somebody mended it
+    ("R1.2", "other-start", job({}, {"parameter_digest/replicated": since(0), "start_digest/replicated": ([0], [8])})),
+    ("R1.2", "missing", job(*all_of(**{"parameter_digest/replicated": None}))),
+    ("R1.2", "not-applicable", job(structure=spread("fsdp"))),
+    ("R1.3", "pass", job()),
+    ("R1.3", "rate", job({}, {"lr/0": np.full(200, 2e-3)})),
+    ("R1.3", "loss-scale", job({"loss_scale": np.full(200, 1024.0)}, {"loss_scale": np.full(200, 512.0)})),
+    ("R1.3", "skips", job({}, {"skipped": (STEPS % 50 == 49).astype(float)})),
+    ("R1.3", "clip", job({}, {"clip_threshold": np.full(200, 0.5)})),
+    ("R1.3", "clip", job({}, {"clipped": np.zeros(200)})),
+    ("R1.3", "clip", job({}, {"clip_threshold": None, "clipped": None})),
+    ("R1.3", "clip", job({}, {"gradient_digest/replicated": since(20, 1)})),
+    ("R1.3", "missing", job(*all_of(**{"lr/0": None, "skipped": None}))),
+    ("R1.3", "not-applicable", job(alone(0), alone(1), structure=UNKNOWN)),
+    ("R1.4", "pass", job(events={0: validated(0, 1.0, 2.0), 1: validated(1, 1.0, 2.0)})),
+    ("R1.4", "differ", job(events={0: validated(0, 1.0, 2.0), 1: validated(1, 1.0, 3.0)})),
+    (
+        "R1.4",
+        "own",
+        job(
+            structure={**ddp(), "broadcast_buffers": True},
+            events={0: validated(0, 1.0, 2.0), 1: validated(1, 1.0, 3.0)},
+        ),
+    ),
+    ("R1.4", "not-applicable", job(events={0: validated(0, 1.0, 2.0)})),
+    ("R1.4", "missing", job()),
+    ("R1.5", "pass", job(sharded(0, 2**0.5), sharded(1, 2**0.5), structure=spread("fsdp"))),
+    ("R1.5", "local-norm", job(sharded(0, 1.0), sharded(1, 1.0), structure=spread("fsdp"))),
+    ("R1.5", "missing", job({}, {"local_grad_norm": None}, structure=spread("fsdp"))),
+    ("R1.5", "not-applicable", job()),
+    ("R1.6", "pass", job(sharded(0, 1.0), sharded(1, 1.0), structure=spread("tensor-parallel"))),
+    ("R1.6", "equal", job(SAME_SHARDS, SAME_SHARDS, structure=spread("tensor-parallel"))),
+    (
+        "R1.6",
+        "pass",  # zeros at first
+        job(
+            SAME_SHARDS,
+            SAME_SHARDS | {"parameter_digest/sharded": digests(61)},
+            structure=spread("tensor-parallel"),
+        ),
+    ),
+    ("R1.6", "missing", job(structure=spread("tensor-parallel"))),
+    ("R1.6", "not-applicable", job()),
+    ("R2.1", "pass", job()),
+    ("R2.1", "pass", job(structure=spread("fsdp"))),
+    ("R2.1", "same", job(SAME_LOSS, SAME_LOSS, loaders=PLAIN)),
+    ("R2.1", "same", job(SAME, SAME, loaders=PLAIN)),
+    ("R2.1", "perhaps-same", job(SAME, SAME)),
+    ("R2.1", "overlap", job(None, OVERLAPPING, loaders=({"seed": 0}, {"seed": 1}))),
+    ("R2.1", "overlap", job(None, {"example_hash/train": healthy(0)["example_hash/train"]}, loaders=PLAIN)),
+    ("R2.1", "perhaps-overlap", job(None, OVERLAPPING, loaders=PLAIN)),
+    ("R2.1", "pass", job(None, OVERLAPPING)),  # the samplers split the data: it holds duplicates
+    ("R2.1", "missing", job(NO_BATCHES, NO_BATCHES)),
+    ("R2.1", "not-applicable", job(SAME, SAME, structure=spread("tensor-parallel"))),
+    ("R2.1", "not-applicable", job(*all_of(batch_hash=np.ones(200)))),
+    ("R2.2", "pass", job()),
+    ("R2.2", "repeats", job(CYCLE, CYCLE)),
+    ("R2.2", "not-applicable", job(CYCLE, CYCLE, loaders=[{"shuffles": False}] * 2)),
+    ("R2.2", "missing", job(NO_BATCHES, NO_BATCHES)),
+    ("R2.3", "pass", job()),
+    ("R2.3", "uneven", job(loaders=({}, {"batches": 40}))),
+    ("R2.3", "unequal", job(None, ENDED, loaders=({}, {"batches": 40}), events={0: [STUCK]})),
+    (
+        "R2.3",
+        "unequal",
+        job(
+            *(dict.fromkeys(healthy(0)) | {"loss": FALLING[: 122 - 2 * rank]} for rank in range(2)), events={0: [STUCK]}
+        ),
+    ),
+    ("R2.3", "missing", job(loaders=[{"batches": None}] * 2)),
+    ("R2.3", "not-applicable", job(structure=spread("tensor-parallel"))),
+    ("R3.1", "pass", job()),
+    ("R3.1", "first", job({"loss": LATER}, {"loss": BROKEN})),
+    ("R3.1", "together", job({"loss": BROKEN}, {"loss": BROKEN})),
+    ("R3.1", "missing", job(*all_of(loss=None))),
+    ("R3.1", "not-applicable", run()),
+]

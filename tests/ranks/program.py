@@ -1,0 +1,299 @@
+"""A program for several ranks: trains the named cases one after the other in one process group, and records each.
+
+python -m torch.distributed.run --nproc-per-node 2 program.py FOLDER CASE…
+
+A case is a healthy program or one mistake in it.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import steadyrun
+
+EXAMPLES, CLASSES, WIDTH, EPOCHS = 256, 4, 8, 12
+
+
+def dataset(count: int = EXAMPLES, seed: int = 3) -> TensorDataset:
+    weights = torch.randn(WIDTH, CLASSES, generator=torch.Generator().manual_seed(1))
+    inputs = torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed))
+    return TensorDataset(inputs, (inputs @ weights).argmax(1))
+
+
+def network(*, norm: bool = False, dropout: float = 0.0, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = [nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, CLASSES)]
+    if norm:
+        layers.insert(1, nn.BatchNorm1d(32))
+    if dropout:
+        layers.insert(-1, nn.Dropout(dropout))
+    return nn.Sequential(*layers)
+
+
+def ddp(model: nn.Module, **options: Any) -> nn.Module:
+    return DistributedDataParallel(model, **options)
+
+
+@dataclass
+class Program:
+    """A healthy program; a case replaces what it does otherwise."""
+
+    model: Callable[[], nn.Module] = lambda: ddp(network())
+    data: Callable[[], TensorDataset] = dataset
+    called: Callable[[nn.Module], nn.Module] = lambda model: model
+    validated: Callable[[nn.Module], nn.Module] = lambda model: model
+    sampler: Callable[[TensorDataset], Any] = lambda data: DistributedSampler(data, seed=5)
+    batch_size: int = 16
+    sets_epoch: bool = True
+    rate: float = 1e-2
+    micro: int = 1
+    synced: Callable[[int, int], bool] = lambda index, count: index == count - 1
+    scaler: Callable[[], Any] = lambda: None
+    before_step: Callable[[nn.Module, int], None] = lambda model, step: None
+    after_step: Callable[[nn.Module, int], None] = lambda model, step: None
+    batch: Callable[[Any, int], Any] = lambda batch, step: batch
+    joins: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
+    optimizer: Callable[[Any, float], Any] = lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate)
+
+    def train(self, folder: Path) -> None:
+        model = self.model()
+        optimizer = self.optimizer(model.parameters(), self.rate)
+        data = self.data()
+        sampler = self.sampler(data)
+        loader = DataLoader(data, batch_size=self.batch_size, sampler=sampler, shuffle=sampler is None)
+        val = dataset(64, seed=4).tensors
+        torch.manual_seed(100 + dist.get_rank())
+        config = {"num_classes": CLASSES, **self.config}
+        with steadyrun.record(folder, config) as run, Join([model]) if self.joins else nullcontext():
+            scaler = self.scaler()
+            run.watch(model, optimizer, scaler=scaler, monitor=False)
+            step = 0
+            for epoch in range(EPOCHS):
+                if self.sets_epoch and hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(epoch)
+                for batch in loader:
+                    given = self.batch(batch, step)
+                    loss = self.passes(model, given, scaler)
+                    self.before_step(model, step)
+                    if scaler is None:
+                        optimizer.step()
+                    else:
+                        scaler.step(optimizer)
+                        scaler.update()
+                    optimizer.zero_grad()
+                    self.after_step(model, step)
+                    run.step(loss, batch=given)
+                    step += 1
+                if not self.joins:
+                    self.validate(run, model, val)
+
+    def passes(self, model: nn.Module, batch: Any, scaler: Any) -> torch.Tensor:
+        """The forward and backward passes of a step; the mean loss of its micro-batches."""
+        losses = []
+        parts = list(zip(*(tensor.chunk(self.micro) for tensor in batch), strict=True))
+        for index, (inputs, targets) in enumerate(parts):
+            alone = hasattr(model, "no_sync") and not self.synced(index, len(parts))
+            with model.no_sync() if alone else nullcontext():
+                loss = nn.functional.cross_entropy(self.called(model)(inputs), targets)
+                part = loss / len(parts)
+                (part if scaler is None else scaler.scale(part)).backward()
+            losses.append(loss.detach())
+        return torch.stack(losses).mean()
+
+    def validate(self, run: Any, model: nn.Module, val: Any) -> None:
+        model.eval()
+        with torch.no_grad():
+            run.val(nn.functional.cross_entropy(self.validated(model)(val[0]), val[1]))
+        model.train()
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def last() -> bool:
+    """Whether this is the rank on which things go wrong."""
+    return dist.get_rank() == dist.get_world_size() - 1
+
+
+# -- healthy programs -----------------------------------------------------------------------------------------
+
+
+def fsdp() -> nn.Module:
+    model = network()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def tensor_parallel(model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return model
+
+
+def clip(model: nn.Module, threshold: float = 0.5) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), threshold)
+
+
+class Average:
+    """An average of the weights, kept by rank 0 alone."""
+
+    def __init__(self) -> None:
+        self.copy: nn.Module | None = None
+
+    def __call__(self, model: nn.Module, _step: int) -> None:
+        if rank():
+            return
+        inner = model.module
+        self.copy = self.copy or copy.deepcopy(inner)
+        with torch.no_grad():
+            for mine, theirs in zip(self.copy.parameters(), inner.parameters(), strict=True):
+                mine.lerp_(theirs, 0.01)
+
+
+def average_by_hand(model: nn.Module, _step: int) -> None:
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+def duplicated() -> TensorDataset:
+    """Every example twice."""
+    inputs, targets = dataset(EXAMPLES // 2).tensors
+    return TensorDataset(inputs.repeat_interleave(2, 0), targets.repeat_interleave(2, 0))
+
+
+def uneven() -> TensorDataset:
+    """The last rank has fewer examples."""
+    inputs, targets = dataset().tensors
+    mine = slice(rank(), None, dist.get_world_size())
+    inputs, targets = inputs[mine], targets[mine]
+    return TensorDataset(inputs[:-32], targets[:-32]) if last() else TensorDataset(inputs, targets)
+
+
+HEALTHY: dict[str, Callable[[], Program]] = {
+    "ddp": lambda: Program(before_step=lambda model, _: clip(model)),
+    "batch-norm": lambda: Program(model=lambda: ddp(network(norm=True))),
+    "dropout": lambda: Program(model=lambda: ddp(network(dropout=0.1))),
+    "padded": lambda: Program(data=lambda: dataset(EXAMPLES - 1)),
+    "duplicates": lambda: Program(data=duplicated),
+    "accumulation": lambda: Program(micro=2, config={"accumulation": 2}),
+    "ema": lambda: Program(after_step=Average()),
+    "join": lambda: Program(data=uneven, sampler=lambda data: None, joins=True),
+    "fsdp": lambda: Program(model=fsdp, before_step=lambda model, _: clip(model)),
+    "tensor-parallel": lambda: Program(
+        model=lambda: tensor_parallel(network()),
+        sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
+    ),
+    "by-hand": lambda: Program(model=network, before_step=average_by_hand),
+    "apart": lambda: Program(model=lambda: network(seed=rank())),
+}
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------
+
+
+class Outside(nn.Module):
+    """A head that was made after the model was wrapped."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(CLASSES, CLASSES)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.eye(CLASSES))
+            self.head.bias.zero_()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(inputs))
+
+
+def flip(model: nn.Module, step: int) -> None:
+    """One bit of one weight of the last rank."""
+    if step == 15 and last():
+        with torch.no_grad():
+            bits = next(model.parameters()).view(torch.int32)
+            bits.flatten()[7] ^= 1 << 13
+
+
+def nan(batch: Any, step: int) -> Any:
+    inputs, targets = batch
+    return (inputs * float("nan") if step == 30 and last() else inputs), targets
+
+
+def local_clip(model: nn.Module, _step: int) -> None:
+    shards = [parameter.grad.to_local() for parameter in model.parameters()]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(shard) for shard in shards]))
+    for shard in shards:
+        shard.mul_(min(1.0, 0.1 / float(norm)))
+
+
+def equal_shards(model: nn.Module) -> nn.Module:
+    """The local shards are drawn with one seed on every rank."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if hasattr(parameter, "to_local"):
+                local = parameter.to_local()
+                local.copy_(torch.randn(local.shape) * 0.1)
+    return model
+
+
+FAULTS: dict[str, Callable[[], Program]] = {
+    "past-ddp": lambda: Program(called=lambda model: model.module),
+    "no-sync": lambda: Program(micro=2, synced=lambda index, count: index != count - 1),
+    "outside": lambda: Program(model=lambda: Outside(ddp(network()))),
+    "loss-scale": lambda: Program(scaler=lambda: torch.amp.GradScaler("cpu", init_scale=512.0 if last() else 1024.0)),
+    "clip-by-rank": lambda: Program(before_step=lambda model, _: clip(model, 0.05) if last() else None),
+    "rate": lambda: Program(rate=2e-2 if last() else 1e-2),
+    "other-start": lambda: Program(model=lambda: network(seed=rank()), before_step=average_by_hand),
+    "bit-flip": lambda: Program(after_step=flip),
+    "same-data": lambda: Program(sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5)),
+    "sampler-seed": lambda: Program(sampler=lambda data: DistributedSampler(data, seed=rank())),
+    "set-epoch": lambda: Program(sets_epoch=False),
+    "nan": lambda: Program(batch=nan),
+    "broadcast-off": lambda: Program(model=lambda: ddp(network(norm=True), broadcast_buffers=False)),
+    "local-norm": lambda: Program(model=fsdp, before_step=local_clip, config={"clip": 0.1}),
+    "equal-shards": lambda: Program(
+        model=lambda: equal_shards(tensor_parallel(network())),
+        sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
+    ),
+    "no-sampler": lambda: Program(sampler=lambda data: None),
+}
+CASES = HEALTHY | FAULTS
+
+
+def main() -> None:
+    folder, chosen = Path(sys.argv[1]), sys.argv[2:]
+    dist.init_process_group("gloo")
+    for name in chosen:
+        CASES[name]().train(folder / name)
+        dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"done {rank()}", "")  # gloo aborts if the other side closes while the barrier is being left
+    store.wait([f"done {each}" for each in range(dist.get_world_size())])
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
