@@ -161,7 +161,7 @@ def test_a_kept_write_goes_on_after_the_end() -> None:
 
 
 def test_a_broken_reader_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_reader: object, _line: str) -> list[dict[str, float]]:
+    def broken(_reader: object, _line: str, _step: int) -> list[object]:
         raise RecursionError("deep")
 
     monkeypatch.setattr(live_lines.LiveLines, "values", broken)
@@ -205,6 +205,18 @@ def test_players_against_each_other_have_no_training_loss() -> None:
     assert record.losses == []
     assert record.series("Loss_D") == [(2, 0.45)]
     assert record.series("Loss_G") == [(2, 5.2)]
+
+
+def test_each_drawing_of_a_bar_has_its_own_step() -> None:
+    record = KeptRecord()
+    with observed(record):
+        for step in range(1, 5):
+            record.step = step
+            sys.stderr.write(f"\r{25 * step:3d}%|███  | {step}/4 [00:01<00:01, 1.5it/s, loss={1 / step:.3f}]")
+        record.step = 9
+        print("\nVal loss: 0.5", file=sys.stderr)
+    assert record.losses == [(1, 1.0), (2, 0.5), (3, 0.333), (4, 0.25)]
+    assert record.validations == [(9, 0.5)]
 
 
 def test_our_own_lines_are_not_read() -> None:

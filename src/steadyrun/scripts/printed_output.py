@@ -107,12 +107,12 @@ class _Reading:
         for stream, splitter in self._splitters.items():
             for line, at in splitter.ended():
                 self._take(stream, line, at)
-            for row in self._readers[stream].ended():
-                self._values.take(row, self._recorder.step, stream, deliberate=False)
+            for row, at in self._readers[stream].ended():
+                self._values.take(row, at, stream, deliberate=False)
         self._values.settle()
 
     def _take(self, stream: str, line: str, step: int) -> None:
         if line.startswith(_OURS):
             return
-        for row in self._readers[stream].values(line):
-            self._values.take(row, step, stream, deliberate=False)
+        for row, at in self._readers[stream].values(line, step):
+            self._values.take(row, at, stream, deliberate=False)
