@@ -52,12 +52,14 @@ _LIGHTNING = """
     loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 16, shuffle=True)
     held_out = torch.randn(64, 4)
     validation = DataLoader(TensorDataset(held_out, held_out.sum(1, keepdim=True)), 16)
-    quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False)
     trainer = pl.Trainer(max_epochs=2, accelerator="cpu", **quiet)
     before = list(trainer.callbacks)
     model = Line()
     trainer.fit(model, loader, validation)
     assert trainer.callbacks == before
+    saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=False)
+    assert "steadyrun" not in saved and saved["global_step"] == 32
     torch.save(model.state_dict(), sys.argv[1])
 """
 

@@ -20,6 +20,7 @@ class KeptRecord:
         self.losses: list[tuple[int, float]] = []
         self.notes: list[str] = []
         self.taken_over: list[str] = []
+        self.own_names: set[str] = set()
         self.on_end: list[Callable[[], None]] = []
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

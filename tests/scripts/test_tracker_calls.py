@@ -15,6 +15,7 @@ from fake_recorder import KeptRecord
 
 from steadyrun.scripts import tracker_calls
 from steadyrun.scripts.import_watch import when_imported
+from steadyrun.scripts.reported_values import ReportedValues
 
 _FAKES = {
     "tensorboardX/__init__.py": "from tensorboardX.writer import SummaryWriter",
@@ -157,8 +158,6 @@ def test_looking_for_a_module_is_not_importing_it() -> None:
 
 @pytest.mark.usefixtures("trackers")
 def test_printed_and_sent_is_one_validation() -> None:
-    from steadyrun.scripts.reported_values import ReportedValues
-
     record = KeptRecord()
     values = ReportedValues(record)
     record.step = 5
@@ -169,9 +168,14 @@ def test_printed_and_sent_is_one_validation() -> None:
     assert record.validations == [(5, 0.123456), (6, 0.1)]
 
 
-def test_the_name_that_fits_best_is_the_training_loss() -> None:
-    from steadyrun.scripts.reported_values import ReportedValues
+def test_what_the_recorder_measures_itself_is_not_taken_again() -> None:
+    record = KeptRecord()
+    record.own_names = {"loss_netG"}
+    ReportedValues(record).take({"loss_netG": 1.0, "loss_netD": 2.0}, 1, "stdout", deliberate=False)
+    assert record.logged == [(1, {"loss_netD": 2.0})]
 
+
+def test_the_name_that_fits_best_is_the_training_loss() -> None:
     record = KeptRecord()
     values = ReportedValues(record)
     values.take({"train loss": 4.0, "val loss": 4.1}, 0, "stdout", deliberate=False)

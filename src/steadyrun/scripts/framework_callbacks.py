@@ -140,10 +140,16 @@ def _lightning(recorder: FrameworkRecorder, patches: Patches, module: ModuleType
 def _give_to_fit(recorder: FrameworkRecorder, trainer: Any) -> list[Any]:
     from steadyrun.integrations.lightning import SteadyrunCallback
 
+    class AddedCallback(SteadyrunCallback):
+        """Ours, without a trace in the script's checkpoints."""
+
+        def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, object]) -> None:
+            super().on_save_checkpoint(trainer, module, dict(checkpoint))
+
     recorder.take_over("lightning")
     if any(isinstance(each, SteadyrunCallback) for each in trainer.callbacks):
         return []
-    callback = SteadyrunCallback(recorder.path, config=recorder.config)
+    callback = AddedCallback(recorder.path, config=recorder.config)
     trainer.callbacks.insert(0, callback)  # checkpoint callbacks stay the last
     return [callback]
 

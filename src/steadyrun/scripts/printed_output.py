@@ -20,7 +20,7 @@ from steadyrun.scripts.patches import Patches
 from steadyrun.scripts.printed_lines import LineSplitter
 from steadyrun.scripts.reported_values import Recorder, ReportedValues, values_of
 
-_MOST_WAITING = 20_000  # pieces of text that wait to be read; the oldest are forgotten
+_MOST_WAITING = 6_000  # pieces of text that wait to be read; the oldest are forgotten
 _FRACTION = 0.005  # of the time since the start that reading may take
 _HEAD_START = 0.05  # seconds, for the first lines
 _OURS = "steadyrun: "

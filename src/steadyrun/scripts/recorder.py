@@ -42,6 +42,7 @@ class ScriptRecorder:
         self.taken_over_by = ""
         self.on_take_over: list[Callable[[], None]] = []
         self.on_begin: list[Callable[[Path], None]] = []
+        self.own_names: set[str] = set()  # series of parts: what a script reports under such a name is known already
         self.on_end: list[Callable[[], None]] = []  # before a run closes: what was reported last is still its own
         self._created = self._beginning = False
         self._first = 0  # number of the first step of this training
@@ -122,7 +123,9 @@ class ScriptRecorder:
         run.step(loss, batch=batch)
         self.step += 1
         if parts:
-            run.log(**{f"loss_{name}": value for name, value in parts.items()})
+            losses = {f"loss_{name}": value for name, value in parts.items()}
+            self.own_names.update(losses)
+            run.log(**losses)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for action in waiting:

@@ -30,6 +30,10 @@ class Recorder(Protocol):
         """Whether this recorder records."""
 
     @property
+    def own_names(self) -> set[str]:
+        """Names of series that the recorder fills itself."""
+
+    @property
     def on_end(self) -> list[Callable[[], None]]:
         """What is called before a run closes."""
 
@@ -80,7 +84,7 @@ class ReportedValues:
                 self._validated(value, step, source)
             elif role == "loss":
                 self._recorder.printed_loss(value, step)
-            elif role is None:
+            elif role is None and name not in self._recorder.own_names:
                 own[_free(name)] = value
         if own:
             self._recorder.log(step, own)
