@@ -41,7 +41,7 @@ QUESTION = Question(
             unit="mean, and variance beside 1",
             meaning="targets further from a mean of 0 and a variance of 1 are not noise",
             seed="",
-            decision="measured: 0.001 and 0.004 off in a healthy run; offset noise adds 0.01 to the variance",
+            decision="chosen: offset noise of 0.1 adds 0.01 to the variance",
         ),
     ),
     outcomes=(
