@@ -51,7 +51,7 @@ MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
 
 
 def tokens(**counts: Any) -> Synthetic:
-    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "cut": 0}
+    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "ended": 32}
     return Synthetic({}, {"supervision": {**usual, "roles": CHAT, **counts}}, loss=DOWN)
 
 
@@ -96,8 +96,8 @@ CASES: list[tuple[str, str, Any]] = [
     ("M1.3", "not-applicable", tokens(roles={})),
     ("M1.3", "learned", tokens()),
     ("M1.3", "some-cut", tokens(cut=6, ends=26, learned_ends=26)),
-    ("M1.3", "cut", tokens(cut=30, ends=2)),
-    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0)),
+    ("M1.3", "cut", tokens(cut=30, ends=2, ended=2)),
+    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0, ended=0)),
     ("M1.3", "masked", tokens(learned_ends=0)),
     ("M1.3", "padding", tokens(learned_padding=800)),
     ("M1.4", "not-applicable", goal(loss=DOWN)),

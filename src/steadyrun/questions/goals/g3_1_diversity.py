@@ -52,8 +52,8 @@ QUESTION = Question(
             unit="of the variance of real examples",
             meaning="a generator with less, and a low rank, has collapsed",
             seed="",
-            decision="chosen: four collapsed DCGANs ended at 1.8% to 7.4%; a healthy slow one passed through 7.1%, so the "
-            "rank must also be low",
+            decision="chosen: four collapsed DCGANs ended at 1.8% to 7.4%; a healthy slow one passed through 7.1%, so "
+            "the rank must also be low",
         ),
         Threshold(
             name="rank",

@@ -14,6 +14,8 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.success import trains_policy
 from steadyrun.text import shown
 
+_FIFTH = 5  # the last part of the steps
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     terms = None if trains_policy(run) or preferences(run) else latent_terms(run, limit["many"])
@@ -43,7 +45,7 @@ def _ends(run: Signals, kl: Points, recon: Points, limit: Limits) -> tuple[Float
     if loss is None:
         return None
     steps = np.intersect1d(np.intersect1d(loss.steps, recon.steps), kl.steps[kl.values > 0])
-    steps = steps[-max(limit.count("rows"), len(recon) // 5) :]
+    steps = steps[-max(limit.count("rows"), len(recon) // _FIFTH) :]
     if len(steps) < limit["rows"]:
         return None
     whole, divergence, rest = (each.values[np.isin(each.steps, steps)] for each in (loss, kl, recon))

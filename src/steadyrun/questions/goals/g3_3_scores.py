@@ -95,8 +95,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="the scores of a contrastive loss hardly differ: its temperature is too high",
             fix="Normalise the embeddings and divide their similarities by a temperature of 0.05 to 0.5.",
-            experiment="Train 300 steps with a temperature of 0.1. If the loss falls further below ln(batch), the "
-            "temperature was too high.",
+            experiment="Train 300 steps with a temperature of 0.1 and compare the losses at step 300. If the new one "
+            "is lower, the temperature was too high.",
             may_pass=True,
             explains=("V1", "S1.4", "G3.4"),
         ),
