@@ -21,6 +21,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -207,6 +208,9 @@ HEALTHY: dict[str, Callable[[], Program]] = {
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
     "by-hand": lambda: Program(model=network, before_step=average_by_hand),
+    "zero": lambda: Program(
+        optimizer=lambda parameters, rate: ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=rate)
+    ),
     "apart": lambda: Program(model=lambda: network(seed=rank())),
 }
 

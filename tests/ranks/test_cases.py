@@ -27,6 +27,7 @@ HEALTHY = (
     "fsdp",
     "tensor-parallel",
     "by-hand",
+    "zero",
     "apart",
 )
 FOUND = {
@@ -94,6 +95,14 @@ def found(report: Report, world: int) -> str:
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_programs_of_two_ranks_are_silent(two: Path, name: str) -> None:
     silent(steadyrun.check(two / name, everything=True))
+
+
+def test_a_sharded_optimizer_is_compared_by_the_gradients_of_the_whole_model(two: Path) -> None:
+    view = steadyrun.open_run(two / "zero")
+    blocks = {name for rank in (0, 1) for name in view.names(rank) if name.startswith("gradient_digest/replicated/")}
+    assert blocks == {f"gradient_digest/replicated/{layer}" for layer in (0, 2, 4)}
+    assert view.events("optimizer-replaced") == []
+    assert set(view.series("optimizer_steps").values) == {1.0}
 
 
 @pytest.mark.parametrize("name", FOUND)
