@@ -198,6 +198,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.2", "pass", job()),
     ("R1.2", "parted", job({}, {"parameter_digest/replicated": since(20)})),
     ("R1.2", "pass", job({}, {"parameter_digest/replicated": digests(2, at_20=5.0)})),  # somebody mended it
+    ("R1.2", "other-end", job({"end_digest/replicated": ([199], [1.0])}, {"end_digest/replicated": ([199], [2.0])})),
+    ("R1.2", "pass", job(*all_of(**{"end_digest/replicated": ([199], [1.0])}))),
+    ("R1.2", "pass", job({"end_digest/replicated": ([199], [1.0])}, {"end_digest/replicated": ([198], [2.0])})),
+    ("R1.2", "pass", job({"end_digest/replicated": ([9], [1.0])}, {"end_digest/replicated": ([9], [2.0])})),  # resumed
     ("R1.2", "other-start", job({}, {"parameter_digest/replicated": since(0), "start_digest/replicated": ([0], [8])})),
     ("R1.2", "missing", job(*all_of(**{"parameter_digest/replicated": None}))),
     ("R1.2", "not-applicable", job(structure=spread("fsdp"))),

@@ -27,6 +27,7 @@ HEALTHY = (
     "fsdp",
     "tensor-parallel",
     "by-hand",
+    "best-loaded",
     "zero",
     "apart",
 )
@@ -39,6 +40,7 @@ FOUND = {
     "rate": "R1.3 rate",
     "other-start": "R1.2 other-start",
     "bit-flip": "R1.2 parted",
+    "late-change": "R1.2 other-end",
     "same-data": "R2.1 same",
     "no-sampler": "R2.1 overlap",
     "sampler-seed": "R2.1 overlap",
