@@ -187,6 +187,13 @@ def load_best(model: nn.Module) -> None:
         model.load_state_dict({name: 0.9 * value for name, value in model.state_dict().items()})
 
 
+def average_all_but_one(model: nn.Module, _step: int) -> None:
+    for name, parameter in model.named_parameters():
+        if name != "4.bias":
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
 def duplicated() -> TensorDataset:
     """Every example twice."""
     inputs, targets = dataset(EXAMPLES // 2).tensors
@@ -288,6 +295,7 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "rate": lambda: Program(rate=2e-2 if last() else 1e-2),
     "other-start": lambda: Program(model=lambda: network(seed=rank()), before_step=average_by_hand),
     "bit-flip": lambda: Program(after_step=flip),
+    "by-hand-in-part": lambda: Program(model=network, before_step=average_all_but_one),
     "late-change": lambda: Program(after_step=change_late),
     "same-data": lambda: Program(sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5)),
     "sampler-seed": lambda: Program(sampler=lambda data: DistributedSampler(data, seed=rank())),

@@ -256,7 +256,7 @@ class Ranks:
     def matrix(self, name: str) -> Matrix:
         """A column of all ranks that have it, at the steps of any of them."""
         if ("matrix", name) not in self.memo:
-            self.memo["matrix", name] = _matrix(self._columns.get(name, {}))
+            self.memo["matrix", name] = matrix_of(self._columns.get(name, {}))
         matrix: Matrix = self.memo["matrix", name]
         return matrix
 
@@ -398,7 +398,8 @@ class _Thinning:
         return steps[kept], values[kept]
 
 
-def _matrix(columns: Mapping[int, Column]) -> Matrix:
+def matrix_of(columns: Mapping[int, Column]) -> Matrix:
+    """One column of several ranks, side by side."""
     ranks = tuple(sorted(columns))
     if not ranks:
         return Matrix(np.empty(0, np.int64), (), np.empty((0, 0)))
