@@ -81,6 +81,30 @@ def test_watch_again_after_rebuilding_is_no_surprise(tmp_path: Path) -> None:
     assert len(view.series("grad_norm")) == 6
 
 
+class Parted(torch.optim.Optimizer):
+    """An optimizer that leaves a part of its parameters to another, and the rest to other ranks."""
+
+    def __init__(self, parameters, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.optim = torch.optim.SGD(self.param_groups[0]["params"][:2], lr=lr)
+
+    def step(self, closure=None):
+        self.optim.step(closure)
+
+
+def test_an_optimizer_that_steps_a_part_does_not_replace_the_whole(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = Parted(model.parameters(), lr=0.1)
+    with steadyrun.record(tmp_path, every=1) as run:
+        run.watch(model, optimizer)
+        run_steps(run, model, optimizer, 3)
+    view = steadyrun.open_run(tmp_path)
+    assert view.events("optimizer-replaced") == []
+    assert values(tmp_path, "optimizer_steps") == [1, 1, 1]
+    asked = {each.question.code: each.answer for each in steadyrun.check(tmp_path, everything=True).walk.path}
+    assert asked["A4.1"].outcome == "pass"
+
+
 def test_another_models_optimizer_is_none_of_our_business(tmp_path: Path) -> None:
     model, other = mlp(), mlp()
     optimizer, others = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))

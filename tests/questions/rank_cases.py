@@ -147,6 +147,22 @@ def alone(rank: int) -> Series:
     return {"gradient_digest/replicated": digests(40 + rank), "grad_norm": norms, **blocks}
 
 
+def forgotten(rank: int, start: float) -> Series:
+    """The gradients of a rank that averages by hand, except for one block."""
+    return {
+        "gradient_digest/replicated": digests(40 + rank),
+        "gradient_digest/replicated/b": digests(50 + rank),
+        "start_digest/replicated/b": ([0], [start]),
+    }
+
+
+def stage(rank: int) -> Series:
+    """A part of a pipeline: each rank has blocks of its own."""
+    blocks = {f"gradient_digest/replicated/{name}": None for name in "ab"}
+    own = {f"gradient_digest/replicated/stage{rank}": digests(50 + rank)}
+    return {"gradient_digest/replicated": digests(40 + rank), **blocks, **own}
+
+
 def one_block(rank: int) -> Series:
     return alone(rank) | {"gradient_digest/replicated/a": digests(11)}
 
@@ -194,10 +210,17 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "missing", job(*all_of(**{"gradient_digest/replicated": None}))),
     ("R1.1", "pass", job(structure=UNKNOWN)),  # equal gradients of different data show that they are averaged
     ("R1.1", "not-applicable", run()),
-    ("R1.1", "not-applicable", job(alone(0), alone(1), structure=UNKNOWN)),
+    ("R1.1", "not-compared", job(alone(0), alone(1), structure=UNKNOWN)),
+    ("R1.1", "some-differ", job(forgotten(0, 7.0), forgotten(1, 7.0), structure=UNKNOWN)),
+    ("R1.1", "not-applicable", job(forgotten(0, 7.0), forgotten(1, 8.0), structure=UNKNOWN)),  # split by hand
+    ("R1.1", "not-applicable", job(stage(0), stage(1), structure=UNKNOWN)),
     ("R1.2", "pass", job()),
     ("R1.2", "parted", job({}, {"parameter_digest/replicated": since(20)})),
     ("R1.2", "pass", job({}, {"parameter_digest/replicated": digests(2, at_20=5.0)})),  # somebody mended it
+    ("R1.2", "other-end", job({"end_digest/replicated": ([199], [1.0])}, {"end_digest/replicated": ([199], [2.0])})),
+    ("R1.2", "pass", job(*all_of(**{"end_digest/replicated": ([199], [1.0])}))),
+    ("R1.2", "pass", job({"end_digest/replicated": ([199], [1.0])}, {"end_digest/replicated": ([198], [2.0])})),
+    ("R1.2", "pass", job({"end_digest/replicated": ([9], [1.0])}, {"end_digest/replicated": ([9], [2.0])})),  # resumed
     ("R1.2", "other-start", job({}, {"parameter_digest/replicated": since(0), "start_digest/replicated": ([0], [8])})),
     ("R1.2", "missing", job(*all_of(**{"parameter_digest/replicated": None}))),
     ("R1.2", "not-applicable", job(structure=spread("fsdp"))),

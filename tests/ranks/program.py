@@ -21,6 +21,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -67,6 +68,7 @@ class Program:
     scaler: Callable[[], Any] = lambda: None
     before_step: Callable[[nn.Module, int], None] = lambda model, step: None
     after_step: Callable[[nn.Module, int], None] = lambda model, step: None
+    at_end: Callable[[nn.Module], None] = lambda model: None
     batch: Callable[[Any, int], Any] = lambda batch, step: batch
     joins: bool = False
     config: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Program:
                     step += 1
                 if not self.joins:
                     self.validate(run, model, val)
+            self.at_end(model)
 
     def passes(self, model: nn.Module, batch: Any, scaler: Any) -> torch.Tensor:
         """The forward and backward passes of a step; the mean loss of its micro-batches."""
@@ -178,6 +181,19 @@ def average_by_hand(model: nn.Module, _step: int) -> None:
         parameter.grad /= dist.get_world_size()
 
 
+def load_best(model: nn.Module) -> None:
+    """Rank 0 alone loads other parameters, to evaluate them."""
+    if not rank():
+        model.load_state_dict({name: 0.9 * value for name, value in model.state_dict().items()})
+
+
+def average_all_but_one(model: nn.Module, _step: int) -> None:
+    for name, parameter in model.named_parameters():
+        if name != "4.bias":
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
 def duplicated() -> TensorDataset:
     """Every example twice."""
     inputs, targets = dataset(EXAMPLES // 2).tensors
@@ -207,6 +223,10 @@ HEALTHY: dict[str, Callable[[], Program]] = {
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
     "by-hand": lambda: Program(model=network, before_step=average_by_hand),
+    "best-loaded": lambda: Program(at_end=load_best),
+    "zero": lambda: Program(
+        optimizer=lambda parameters, rate: ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=rate)
+    ),
     "apart": lambda: Program(model=lambda: network(seed=rank())),
 }
 
@@ -234,6 +254,13 @@ def flip(model: nn.Module, step: int) -> None:
         with torch.no_grad():
             bits = next(model.parameters()).view(torch.int32)
             bits.flatten()[7] ^= 1 << 13
+
+
+def change_late(model: nn.Module, step: int) -> None:
+    """A weight of the last rank, after the last sampled step."""
+    if step == 80 and last():
+        with torch.no_grad():
+            model.module[2].weight[3, 4] += 0.05
 
 
 def nan(batch: Any, step: int) -> Any:
@@ -268,6 +295,8 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "rate": lambda: Program(rate=2e-2 if last() else 1e-2),
     "other-start": lambda: Program(model=lambda: network(seed=rank()), before_step=average_by_hand),
     "bit-flip": lambda: Program(after_step=flip),
+    "by-hand-in-part": lambda: Program(model=network, before_step=average_all_but_one),
+    "late-change": lambda: Program(after_step=change_late),
     "same-data": lambda: Program(sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5)),
     "sampler-seed": lambda: Program(sampler=lambda data: DistributedSampler(data, seed=rank())),
     "set-epoch": lambda: Program(sets_epoch=False),

@@ -27,6 +27,8 @@ HEALTHY = (
     "fsdp",
     "tensor-parallel",
     "by-hand",
+    "best-loaded",
+    "zero",
     "apart",
 )
 FOUND = {
@@ -38,6 +40,8 @@ FOUND = {
     "rate": "R1.3 rate",
     "other-start": "R1.2 other-start",
     "bit-flip": "R1.2 parted",
+    "by-hand-in-part": "R1.1 some-differ",
+    "late-change": "R1.2 other-end",
     "same-data": "R2.1 same",
     "no-sampler": "R2.1 overlap",
     "sampler-seed": "R2.1 overlap",
@@ -94,6 +98,19 @@ def found(report: Report, world: int) -> str:
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_programs_of_two_ranks_are_silent(two: Path, name: str) -> None:
     silent(steadyrun.check(two / name, everything=True))
+
+
+def test_ranks_that_nobody_averages_are_noted(two: Path) -> None:
+    notes = steadyrun.check(two / "apart", everything=True).notes
+    assert "R1.1 not-compared" in [f"{note.question.code} {note.answer.outcome}" for note in notes]
+
+
+def test_a_sharded_optimizer_is_compared_by_the_gradients_of_the_whole_model(two: Path) -> None:
+    view = steadyrun.open_run(two / "zero")
+    blocks = {name for rank in (0, 1) for name in view.names(rank) if name.startswith("gradient_digest/replicated/")}
+    assert blocks == {f"gradient_digest/replicated/{layer}" for layer in (0, 2, 4)}
+    assert view.events("optimizer-replaced") == []
+    assert set(view.series("optimizer_steps").values) == {1.0}
 
 
 @pytest.mark.parametrize("name", FOUND)

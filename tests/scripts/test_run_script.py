@@ -50,11 +50,12 @@ def test_a_plain_loop_is_found_and_is_bit_identical(tmp_path: Path) -> None:
         ("accumulation", ["loss"]),
         ("gan", ["loss", "loss_netG", "loss_netD"]),
         ("closure", ["loss"]),
+        ("parted", ["loss"]),
         ("scaler", ["loss", "skipped"]),
     ],
 )
 def test_the_loss_of_a_step(tmp_path: Path, script: str, names: list[str]) -> None:
-    """Micro-batches, several optimizers, a closure that is called often, a loss scale and a skipped step."""
+    """Micro-batches, several optimizers, one inside another, a closure that is called often, a skipped step."""
     done = launch(tmp_path, f"{script}.py")
     assert done.code == 0, done.err
     assert done.runs() == [script]
@@ -66,6 +67,9 @@ def test_the_loss_of_a_step(tmp_path: Path, script: str, names: list[str]) -> No
         assert parts == {"netG", "netD"}
         assert {0.001, 0.002} == {*done.series("lr/0", "gan"), *done.series("lr/1", "gan")}
         assert "C6.3" not in done.err
+    if script == "parted":
+        assert set(done.series("optimizer_steps", script)) == {1.0}
+        assert "A4.1" not in done.err
     if script == "scaler":
         assert done.column("skipped").count(1.0) == 1
         assert done.series("loss_scale", script)[0] == 256.0

@@ -37,6 +37,8 @@ class DigestProbe:
         self._stepped = not sampled  # if no step is ever sampled, the start is not looked at
         self._start: _Digests | None = None
         self._gradients: dict[int, _Digests] = {}  # by optimizer
+        self._samples = sampled
+        self._changes: int | None = None  # of all parameters up to the last step; None if that step is sampled
         self._take(find_structure(model, self._parameters))
 
     def _take(self, structure: Structure) -> None:
@@ -82,6 +84,19 @@ class DigestProbe:
         if moments := self._moments():
             row.put_many(digest(moments), lambda array: {"state_digest": float(array.reshape(-1)[0])})
         row.put("random_digest", digest(_random_states()))
+
+    def step_ended(self, sampled: bool) -> None:
+        """Note how often the parameters were changed, in case this step is the last one."""
+        self._changes = None if sampled or not self._samples else self._counted()
+
+    def fill_end(self, row: ProbeRow) -> None:
+        """The parameters after the last step, unless they changed since: the best ones may have been loaded."""
+        if self._changes is not None and self._changes == self._counted():
+            end = _digests(self._parts)
+            row.put_many(end.values, _by_part("end_digest", end.parts))
+
+    def _counted(self) -> int:
+        return sum(parameter._version for parameter in self._parameters if not parameter.is_inference())
 
     def buffers(self, model: nn.Module) -> dict[str, float]:
         """The digest of all floating-point buffers now. It waits for the device, as a validation's loss does."""

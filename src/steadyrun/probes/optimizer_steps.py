@@ -133,7 +133,7 @@ class OptimizerProbe:
         for index, watched in enumerate(self._optimizers):
             if optimizer is watched:
                 return index
-        if not self._steps_watched(optimizer):
+        if not self._steps_watched(optimizer) or any(is_part(optimizer, watched) for watched in self._optimizers):
             return None
         for index, watched in enumerate(self._optimizers):
             if getattr(watched, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
@@ -256,6 +256,16 @@ def _with_closure(args: _Args, kwargs: _Kwargs, notify: Callable[[], None]) -> t
 def _rate(rate: Any) -> float | Tensor:
     """A learning rate may be a tensor (capturable optimizers); a copy, since a scheduler changes it in place."""
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
+
+
+def is_part(optimizer: OptimizerLike, whole: OptimizerLike) -> bool:
+    """Whether an optimizer steps a rank's part of the parameters for another, as in ZeroRedundancyOptimizer."""
+    if all(each is not optimizer for each in getattr(whole, "__dict__", {}).values()):
+        return False
+    mine, all_of_them = (
+        {id(parameter) for group in each.param_groups for parameter in group["params"]} for each in (optimizer, whole)
+    )
+    return mine < all_of_them
 
 
 def _most_alike(optimizer: OptimizerLike, watched: list[OptimizerLike]) -> int:

@@ -238,6 +238,8 @@ class Watcher:
             row.work.append(lambda _values: self._describe(row, gradients, stepped))
         else:
             self._describe(row, gradients, stepped)
+        if self._digests is not None:
+            self._contained("digests", self._digests.step_ended, "digests" in self._sampling)
         if not self._sampling and not self._spectral_parts:
             return []
         rows = [self._digest_row(row)] if self._digests is not None and "digests" in self._sampling else []
@@ -259,6 +261,13 @@ class Watcher:
         if self._digests is not None:
             self._contained("digests", self._digests.fill, digests)
         return digests
+
+    def last_row(self, step: int, at: float) -> ProbeRow:
+        """With several processes, the parameters at the end of the run, which seldom falls on a sampled step."""
+        row = ProbeRow("digests", step, at)
+        if self._digests is not None:
+            self._contained("digests", self._digests.fill_end, row)
+        return row
 
     def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
         with self._problems.contained("gradient norm"):

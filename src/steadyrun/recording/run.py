@@ -209,6 +209,10 @@ class Run:
                 facts = describe_failure(failure, self._watchdog.clock.now[1])
                 self._writer.event("process-failed", self._watchdog.clock.now[0], **facts)
         with self._problems.contained("close"):
+            if failure is None and self._attachment.watcher is not None and self._steps.begun:
+                end = self._attachment.watcher.last_row(self._steps.last, time.time())
+                if end.values or end.late:
+                    self._flusher.add(end, last=False)
             self.unwatch()
             self._flusher.flush()
         with self._problems.contained("incident capture"):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.probes.loss_scale import ScalerView
+from steadyrun.probes.optimizer_steps import is_part
 from steadyrun.scripts import discovery
 from steadyrun.scripts.discovery import TrainedObjects, owned
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
@@ -141,7 +142,7 @@ class TrainingFollower:
 
     def step_ended(self, optimizer: Optimizer) -> None:
         self._in_step = self._first_root = False
-        if not self._recorder.active:
+        if not self._recorder.active or self._is_part(optimizer):
             return
         if self._is_watched(optimizer) or self._takes_over(optimizer):
             self._end_turn(optimizer)
@@ -163,9 +164,14 @@ class TrainingFollower:
     def _is_watched(self, optimizer: Optimizer) -> bool:
         return self._objects is not None and any(optimizer is mine for mine in self._objects.optimizers)
 
+    def _is_part(self, optimizer: Optimizer) -> bool:
+        return any(is_part(optimizer, whole) for whole in list(self._made))
+
     def _unwatched(self) -> list[Optimizer]:
         alive = sorted(self._made.items(), key=lambda made: made[1])
-        unwatched = [optimizer for optimizer, _ in alive if not self._is_watched(optimizer)]
+        unwatched = [
+            optimizer for optimizer, _ in alive if not self._is_watched(optimizer) and not self._is_part(optimizer)
+        ]
         if self._objects is None or self._rebuilt < _MOST_REBUILT:
             return unwatched
         known = {id(parameter) for parameter in self._objects.model.parameters()}

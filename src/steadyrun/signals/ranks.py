@@ -25,7 +25,7 @@ Steps = npt.NDArray[np.int64]
 Group = tuple[int, ...]
 """Ranks."""
 
-GRADIENT, PARAMETER, START = "gradient_digest", "parameter_digest", "start_digest"
+GRADIENT, PARAMETER, START, END = "gradient_digest", "parameter_digest", "start_digest", "end_digest"
 DDP, FSDP, TENSOR, MIXED = "ddp", "fsdp", "tensor-parallel", "mixed"
 UNKNOWN = "unknown"
 OUTSIDE = "outside"  # the class of parameters that DDP does not average
@@ -256,7 +256,7 @@ class Ranks:
     def matrix(self, name: str) -> Matrix:
         """A column of all ranks that have it, at the steps of any of them."""
         if ("matrix", name) not in self.memo:
-            self.memo["matrix", name] = _matrix(self._columns.get(name, {}))
+            self.memo["matrix", name] = matrix_of(self._columns.get(name, {}))
         matrix: Matrix = self.memo["matrix", name]
         return matrix
 
@@ -315,7 +315,7 @@ def _is_joined(name: str) -> bool:
     """Whether a column is compared across all ranks: of digests those of whole classes, not of blocks."""
     if name in (*_BY_STEP, *_BATCHES, *_TIMES) or name.startswith("lr/") or name in {"state_digest", "random_digest"}:
         return True
-    return name.startswith((f"{GRADIENT}/", f"{PARAMETER}/", f"{START}/")) and name.count("/") == 1
+    return name.startswith((f"{GRADIENT}/", f"{PARAMETER}/", f"{START}/", f"{END}/")) and name.count("/") == 1
 
 
 def _facts(rank: int, record: RankEvents) -> RankFacts:
@@ -398,7 +398,8 @@ class _Thinning:
         return steps[kept], values[kept]
 
 
-def _matrix(columns: Mapping[int, Column]) -> Matrix:
+def matrix_of(columns: Mapping[int, Column]) -> Matrix:
+    """One column of several ranks, side by side."""
     ranks = tuple(sorted(columns))
     if not ranks:
         return Matrix(np.empty(0, np.int64), (), np.empty((0, 0)))

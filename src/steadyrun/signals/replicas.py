@@ -10,7 +10,7 @@ import numpy as np
 from steadyrun.records import Series
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.nonfinite import lasting
-from steadyrun.signals.ranks import Group, Matrix, Ranks, in_words
+from steadyrun.signals.ranks import GRADIENT, START, Group, Matrix, Ranks, in_words, matrix_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.store.ranks import Column
 
@@ -18,6 +18,8 @@ HOW = "call run.watch(model, optimizer) on every rank before training"
 _NORMS = "block_param_norm/"
 
 _TINY = 1e-300  # instead of a division by zero
+_MOST_RANKS = 8  # whose blocks are compared if the structure is not known
+_FEWEST = 2  # samples that show whether gradients agree
 
 
 def joined(run: Signals) -> Ranks:
@@ -119,6 +121,51 @@ def unequal_blocks(ranks: Ranks, found: Difference, kind: str, step: int) -> tup
         elif len(np.unique(one[block][1])) > 1:
             equal.append(block)
     return sorted(unequal), sorted(equal)
+
+
+@dataclass(frozen=True)
+class BlockAgreement:
+    """The blocks of ranks whose structure is not known, by their gradients at all sampled steps."""
+
+    ranks: Group
+    equal: tuple[str, ...]  # on all ranks, and they change during the run
+    unequal: tuple[str, ...]
+    begin_equal: tuple[str, ...]  # of the unequal ones, those whose parameters are equal before the first step
+    steps: tuple[int, ...]  # that were compared
+
+
+def block_agreement(run: Signals) -> BlockAgreement | None:
+    """None if there is nothing to compare: one rank alone has blocks, or each has others, as in a pipeline."""
+    ranks, end = joined(run), healthy_until(run)
+    compared = ranks.present[:_MOST_RANKS]
+    gradients, starts = (_by_block(ranks, compared, kind) for kind in (GRADIENT, START))
+    if not gradients or any(len(columns) < len(compared) for columns in gradients.values()):
+        return None
+    found = {block: matrix_of(columns).before(end) for block, columns in gradients.items()}
+    found = {block: matrix for block, matrix in found.items() if int(matrix.compared.sum()) >= _FEWEST}
+    equal = [block for block, matrix in found.items() if not np.any(matrix.differs) and _changes(matrix)]
+    unequal = [block for block, matrix in found.items() if np.all(matrix.differs[matrix.compared])]
+    begin_equal = [block for block in unequal if _all_equal(matrix_of(starts.get(block, {})))]
+    steps = sorted({int(step) for block in unequal for step in found[block].steps[found[block].compared]})
+    return BlockAgreement(compared, tuple(equal), tuple(unequal), tuple(begin_equal), tuple(steps))
+
+
+def _by_block(ranks: Ranks, compared: Group, kind: str) -> dict[str, dict[int, Column]]:
+    """By block and rank: the digests of one kind."""
+    found: dict[str, dict[int, Column]] = {}
+    for rank in compared:
+        for name in ranks.classes:
+            for block, column in ranks.block_columns(rank, f"{kind}/{name}/").items():
+                found.setdefault(block, {})[rank] = column
+    return dict(sorted(found.items()))
+
+
+def _changes(matrix: Matrix) -> bool:
+    return len(np.unique(matrix.values[matrix.compared][:, 0])) > 1
+
+
+def _all_equal(matrix: Matrix) -> bool:
+    return bool(np.any(matrix.compared)) and not np.any(matrix.differs)
 
 
 def _at(column: Column, step: int) -> float | None:

@@ -174,6 +174,11 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry("parameter_digest/*", "the same for the parameters at the end of the step", probe="digests"),
     CatalogueEntry("start_digest/*", "the same for the parameters before the first update", probe="digests"),
+    CatalogueEntry(
+        "end_digest/*",
+        "the same for the parameters when the run ends, if its last step is not sampled",
+        probe="digests",
+    ),
     CatalogueEntry("state_digest", "52-bit digest of the optimizer's moments", probe="digests"),
     CatalogueEntry("random_digest", "52-bit digest of torch's random states", probe="digests"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),

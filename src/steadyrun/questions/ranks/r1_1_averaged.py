@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import GRADIENT, Ranks
-from steadyrun.signals.replicas import HOW, Difference, differences, joined, unequal_blocks, who
+from steadyrun.signals.ranks import GRADIENT, UNKNOWN, Ranks, in_words
+from steadyrun.signals.replicas import (
+    HOW,
+    BlockAgreement,
+    Difference,
+    block_agreement,
+    differences,
+    joined,
+    unequal_blocks,
+    who,
+)
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed, shown
 
@@ -16,6 +25,8 @@ _FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
 
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
+    if ranks.kind == UNKNOWN and not any(ranks.groups(name) for name in ranks.classes):
+        return _of_unknown_structure(block_agreement(run))
     found = compared(run)
     for difference in found:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
@@ -26,6 +37,24 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _finding(ranks, difference, steps, judged, limit, bool(inside))
     count = max(difference.compared for difference in found)
     return Finding("pass", f"The gradients of all replicas agree at {count} sampled steps.", {"samples": float(count)})
+
+
+def _of_unknown_structure(found: BlockAgreement | None) -> Finding:
+    """Blocks that agree show that somebody averages; a block that begins equal and differs was left out.
+
+    Parts of a model that are split by hand begin different.
+    """
+    if found is None or not found.unequal or (found.equal and not found.begin_equal):
+        raise NotApplicable("no ranks are known to be replicas")
+    who, when = in_words(found.ranks), f"At all {len(found.steps)} sampled steps"
+    measured = {"samples": float(len(found.steps)), "blocks": float(len(found.unequal))}
+    if not found.equal:
+        words = f"{when} the gradients of {who} differ in all blocks, and no wrapper shows how the ranks work together."
+        return Finding("not-compared", words, measured)
+    blocks, count = listed(list(found.begin_equal)), len(found.equal)
+    rest = f"those of {count} other {'block' if count == 1 else 'blocks'} agree"
+    words = f"{when} the gradients of {blocks} differ on {who}, although the parameters begin equal; {rest}."
+    return Finding("some-differ", words, measured, found.steps[0], ranks=found.ranks)
 
 
 def compared(run: Signals) -> list[Difference]:
@@ -146,6 +175,22 @@ QUESTION = Question(
             fix="Use no_sync() for all micro-batches of a step except the last, on every rank alike.",
             explains=_FOLLOW,
             proved=True,
+        ),
+        Outcome(
+            name="some-differ",
+            answer=SUSPECT,
+            meaning="some parameters seem to be left out of the average over the ranks",
+            fix="Average the gradient of every parameter: for parameter in model.parameters(): "
+            "torch.distributed.all_reduce(parameter.grad), then divide it by the number of ranks.",
+            experiment="Print the names of the parameters whose gradients are averaged. If the ones named here are "
+            "missing by intent, as with experts or heads of each rank, all is well.",
+        ),
+        Outcome(
+            name="not-compared",
+            answer=NOTE,
+            meaning="the ranks could not be compared as replicas",
+            fix="If the ranks train one model, average the gradients before each step, for example with "
+            "DistributedDataParallel. No action is needed if each rank trains a model of its own.",
         ),
     ),
     find=find,

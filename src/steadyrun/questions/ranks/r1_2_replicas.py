@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import PARAMETER, START, Ranks
+from steadyrun.signals.ranks import END, PARAMETER, START, Ranks
 from steadyrun.signals.replicas import (
     HOW,
     Difference,
@@ -30,6 +30,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         if difference.steps and difference.steps[-1] == _last(difference):
             start = starts.get((difference.name, difference.group))
             return _finding(ranks, difference, start, limit)
+    sampled = max(_last(difference) for difference in found)
+    for end in differences(run, END):
+        if end.steps and end.steps[-1] == _last(end) > sampled:
+            return _at_the_end(ranks, end, sampled)
     count = max(difference.compared for difference in found)
     return Finding("pass", f"The parameters of all replicas agree at {count} sampled steps.", {"samples": float(count)})
 
@@ -55,6 +59,16 @@ def _finding(ranks: Ranks, difference: Difference, start: Difference | None, lim
     where = f", first in {listed(unequal)}" if unequal and equal else ""
     words = f"The parameters of replicas differ {when}{where}: {who(difference, first)}."
     return Finding("parted", words + _far(how_far, limit), measured, first, ranks=difference.odd(first))
+
+
+def _at_the_end(ranks: Ranks, end: Difference, sampled: int) -> Finding:
+    """After the last sample, or after the last step: some programs load other parameters on one rank at the end."""
+    step = end.steps[-1]
+    unequal, _ = unequal_blocks(ranks, end, END, step)
+    where = f" in {listed(unequal)}" if unequal else ""
+    words = f"When the run ends, after step {step}, the parameters of replicas differ{where}: {who(end, step)}."
+    agreed = f" At step {sampled}, the last sampled one, they agree."
+    return Finding("other-end", words + agreed, {"sampled": float(sampled)}, step, ranks=end.odd(step))
 
 
 def _far(how_far: tuple[str, float] | None, limit: Limits) -> str:
@@ -103,6 +117,15 @@ QUESTION = Question(
             fix="Do not change parameters or optimizer state on one rank alone. If no code does, a memory or hardware "
             "error is likely: load the last checkpoint before this step on all ranks, and test the memory of the rank.",
             explains=("S1", "C4", "V1"),
+        ),
+        Outcome(
+            name="other-end",
+            answer=SUSPECT,
+            meaning="the replicas end with different parameters",
+            fix="Do not change parameters on one rank alone. No action is needed if the program loads other "
+            "parameters on one rank after the last step.",
+            experiment='Run it again with steadyrun.record(path, every={"digests": 5}): if the replicas part during '
+            "training, this question dates it.",
         ),
     ),
     find=find,
