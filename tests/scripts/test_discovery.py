@@ -36,7 +36,7 @@ def ends(letters: str, together: str) -> list[int]:
         ("dgdgdg", "dg", [1, 3, 5]),  # a GAN
         ("dddgdddg", "dg", [3, 7]),  # three critic steps per generator step
         ("a" * 12, "ab", [9, 10, 11]),  # an optimizer that is not used yet
-        ("abab" + "b" * 3 + "a" * 11, "ab", [1, 3, 4, 5, 6, 16, 17]),  # a second stage
+        ("abab" + "b" * 3 + "a" * 11, "ab", [1, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17]),  # a second stage
     ],
 )
 def test_which_optimizer_step_ends_a_recorded_step(letters: str, together: str, expected: list[int]) -> None:

@@ -37,6 +37,7 @@ class ScriptRecorder:
         self.settings = settings
         self.active = True
         self.step = 0  # optimizer steps recorded so far, of this training
+        self.stepped = False  # whether an optimizer stepped, recorded or not
         self.run: Run | None = None
         self.folders: list[Path] = []  # of the runs that hold a step
         self.taken_over_by = ""
@@ -120,7 +121,7 @@ class ScriptRecorder:
         run = self.run
         if run is None or (self.step == 0 and self._script_records()):
             return
-        run.step(loss, batch=batch)
+        run.step(loss, batch=batch, step=self._first + self.step)
         self.step += 1
         if parts:
             losses = {f"loss_{name}": value for name, value in parts.items()}
@@ -130,6 +131,12 @@ class ScriptRecorder:
             waiting, self._waiting = self._waiting, []
             for action in waiting:
                 action()
+
+    def record_late(self, loss: Any) -> None:
+        """Record the loss of an earlier step, at its number; what the probes saw of it is gone."""
+        if self.run is not None and not (self.step == 0 and self._script_records()):
+            self.run.log(step=self._first + self.step, loss=loss)
+            self.step += 1
 
     def take_over(self, by: str) -> None:
         """Leave recording to `by`, a framework's callback or the script's own `steadyrun.record`."""
