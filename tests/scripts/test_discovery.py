@@ -278,7 +278,75 @@ def rebuilt() -> list[list[float]]:
     return losses
 
 
-@pytest.mark.parametrize("program", [stages, late_part, critic_steps, rebuilt])
+def replaced() -> list[list[float]]:
+    """An optimizer that was replaced is still alive, on the same parameters."""
+    model = nn.Linear(4, 1)
+    unused = sgd(model)
+    losses = one_stage(8, sgd(model), model)
+    del unused
+    return [losses]
+
+
+def earlier_stage() -> list[list[float]]:
+    """The optimizer of the first stage is alive in the second, whose forward pass also uses the first model."""
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    first = sgd(encoder)
+    losses = [one_stage(12, first, encoder)]
+    return [*losses, one_stage(8, sgd(head), encoder, head)]
+
+
+def unused(steps: int) -> list[list[float]]:
+    """The optimizer of the body never steps: what waited for it is recorded late, or at the end."""
+    body, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    of_body = sgd(body)
+    losses = one_stage(steps, sgd(head), body, head)
+    del of_body
+    return [losses]
+
+
+def next_stage_on_the_same_parameters() -> list[list[float]]:
+    """Both optimizers exist from the start; the second one steps after the first."""
+    model = nn.Linear(4, 1)
+    first, second = sgd(model), sgd(model)
+    return [one_stage(12, first, model) + one_stage(8, second, model)]
+
+
+def one_stage(steps: int, optimizer: torch.optim.Optimizer, *modules: nn.Module) -> list[float]:
+    losses = []
+    for step in range(steps):
+        values = batch(step)
+        for module in modules:
+            values = module(values)
+        loss = values.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def unused_in_a_short_run() -> list[list[float]]:
+    return unused(8)
+
+
+def unused_in_a_long_run() -> list[list[float]]:
+    return unused(25)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        stages,
+        late_part,
+        critic_steps,
+        rebuilt,
+        replaced,
+        earlier_stage,
+        unused_in_a_short_run,
+        unused_in_a_long_run,
+        next_stage_on_the_same_parameters,
+    ],
+)
 def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp_path: Path) -> None:
     attached = Attached(Settings(tmp_path / "run", numbered=True))
     attached.attach()

@@ -396,6 +396,21 @@ class Run:
         if self._attachment.watcher is not None:
             self._attachment.watcher.prepare(self._attachment.turn)
 
+    def _record_past(self, losses: Sequence[Any]) -> None:
+        """Record steps that are over: their numbers and losses. What the probes saw belongs to none of them alone."""
+        with self._problems.contained("run.step"):
+            for loss in losses:
+                row = ProbeRow("steps", self._steps.next, time.time(), {"batch_index": float(self._batches)})
+                self._steps.begin(row.step)
+                self._batches += 1
+                self._put_losses(row, loss, None)
+                self._flusher.add(row)
+                self._steps.next = row.step + 1
+        if self._attachment.watcher is not None:
+            with self._problems.contained("watched objects"):
+                self._attachment.watcher.fill(ProbeRow("steps", self._steps.last, time.time()))
+                self._attachment.watcher.prepare(self._attachment.turn)
+
     def _numbered(self, call: str, step: Any, otherwise: int) -> int | None:
         """The number of a step; None if what was given is not a number, and then only that row is left out."""
         if step is None:

@@ -118,25 +118,31 @@ class ScriptRecorder:
 
     def record_step(self, loss: Any, batch: Any, parts: Mapping[str, Any]) -> None:
         """Record one step; `parts` are the losses of a run with several."""
-        run = self.run
-        if run is None or (self.step == 0 and self._script_records()):
+        run = self._own_run()
+        if run is None:
             return
-        run.step(loss, batch=batch, step=self._first + self.step)
+        run.step(loss, batch=batch)
         self.step += 1
         if parts:
             losses = {f"loss_{name}": value for name, value in parts.items()}
             self.own_names.update(losses)
             run.log(**losses)
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for action in waiting:
-                action()
+        self._record_waiting()
 
-    def record_late(self, loss: Any) -> None:
-        """Record the loss of an earlier step, at its number; what the probes saw of it is gone."""
-        if self.run is not None and not (self.step == 0 and self._script_records()):
-            self.run.log(step=self._first + self.step, loss=loss)
-            self.step += 1
+    def record_late(self, losses: list[Any]) -> None:
+        """Record the losses of steps that are over, at the next numbers."""
+        if (run := self._own_run()) is not None:
+            run._record_past(losses)
+            self.step += len(losses)
+            self._record_waiting()
+
+    def _own_run(self) -> Run | None:
+        return None if self.run is None or (self.step == 0 and self._script_records()) else self.run
+
+    def _record_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
 
     def take_over(self, by: str) -> None:
         """Leave recording to `by`, a framework's callback or the script's own `steadyrun.record`."""

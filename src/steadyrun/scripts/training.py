@@ -258,12 +258,16 @@ class TrainingFollower:
         if not completes:
             self._pending.setdefault(id(optimizer), []).append(loss)
             return
-        self._record_late(id(optimizer))
         parts, self._parts = self._parts, {}
-        batch = batches[0] if len(batches) == 1 else batches or None
-        self._recorder.record_step(loss, batch, parts if len(parts) > 1 else {})
+        pending, self._pending = self._pending, {}
+        is_first = self._recorder.step == 0
+        if set(pending) == {id(optimizer)}:  # it turned out to be the only one that steps
+            self._recorder.record_late([*pending[id(optimizer)], loss])
+        else:
+            batch = batches[0] if len(batches) == 1 else batches or None
+            self._recorder.record_step(loss, batch, parts if len(parts) > 1 else {})
         self._batch = None
-        if self._recorder.step == 1:
+        if is_first and self._recorder.step:
             self._began = self._count
             self.hooks.search(False)
         if self._recorder.active:
@@ -276,20 +280,11 @@ class TrainingFollower:
         others = (other for other in self._objects.optimizers if not owned(other) & mine)
         return {id(optimizer), *(id(other) for other in others if _trains(other))}
 
-    def _record_late(self, optimizer: int) -> None:
-        """Record the earlier steps of an optimizer that turned out to be the only one that steps."""
-        pending, self._pending = self._pending, {}
-        if set(pending) == {optimizer}:
-            for loss in pending[optimizer]:
-                self._recorder.record_late(loss)
-
     def _record_open_round(self) -> None:
         """No other optimizer will step: the steps of the first round are recorded as they were."""
         optimizer = self._turns.open_round
-        if self._recorder.active and optimizer is not None and (losses := self._pending.pop(optimizer, None)):
-            self._pending = {optimizer: losses[:-1]}
-            self._record_late(optimizer)
-            self._recorder.record_step(losses[-1], None, {})
+        if self._recorder.active and optimizer is not None:
+            self._recorder.record_late(self._pending.pop(optimizer, []))
 
     def _is_second_look(self) -> bool:
         """Whether the gradients of this batch were cleared, to be computed again elsewhere, as SAM does."""
