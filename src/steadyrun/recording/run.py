@@ -296,6 +296,11 @@ class Run:
         with self._problems.contained("manifest"):
             self._writer.save_manifest(inferred={**self._writer.manifest.get("inferred", {}), **facts})
 
+    def _name_recorder(self, name: str) -> None:
+        """Note what called us, if it was not the program itself: advice depends on it."""
+        with self._problems.contained("manifest"):
+            self._writer.save_manifest(recorded_by=name)
+
     def unwatch(self) -> None:
         """Remove every hook; `step`, `val` and `log` still record what they are given."""
         self._attachment.detach()

@@ -27,6 +27,7 @@ class Settings:
     model: str | None = None
     loss: str | None = None
     resume: bool = False
+    recorded_by: str = ""  # the command, which the manifest names
     numbered: bool = False  # the folder's number needs no word, since nobody named the folder
 
 
@@ -204,6 +205,8 @@ class ScriptRecorder:
             self.run = recording.record(folder, dict(settings.config))
         finally:
             self._beginning = False
+        if settings.recorded_by:
+            self.run._name_recorder(settings.recorded_by)
         self._first = self.run.next_step
         for action in self.on_begin:
             action(folder)
