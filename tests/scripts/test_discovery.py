@@ -13,7 +13,9 @@ from torch import nn
 
 import steadyrun
 from steadyrun.scripts import discovery
+from steadyrun.scripts.end_report import why_nothing
 from steadyrun.scripts.live_page import LivePage
+from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
 from steadyrun.scripts.script_session import Attached
@@ -357,6 +359,20 @@ def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp
         attached.recorder.end()
     recorded = [steadyrun.open_run(folder).series("loss").values.tolist() for folder in attached.recorder.folders]
     assert recorded == [pytest.approx(losses) for losses in expected]
+
+
+def test_steps_that_cannot_be_recorded_are_not_denied(tmp_path: Path) -> None:
+    attached = Attached(Settings(tmp_path / "run"))
+    attached.attach()
+    loose = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([loose], lr=0.1)
+    for _ in range(2):
+        loose.square().sum().backward()
+        optimizer.step()
+    attached.detach()
+    attached.recorder.end()
+    said = why_nothing(Target("train.py"), attached.recorder, Ending(0))
+    assert "made optimizer steps, but no module holds their parameters" in said
 
 
 class Shell:
