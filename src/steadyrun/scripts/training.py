@@ -175,14 +175,12 @@ class TrainingFollower:
 
     def _unwatched(self) -> list[Optimizer]:
         alive = sorted(self._made.items(), key=lambda made: made[1])
-<<<<<<< HEAD
-        unwatched = [
-            optimizer for optimizer, _ in alive if not self._is_watched(optimizer) and not self._is_part(optimizer)
-        ]
-=======
         idle = {id(optimizer) for optimizer in self._retired}
-        unwatched = [o for o, _ in alive if id(o) not in idle and not self._is_watched(o)]
->>>>>>> fixrun
+        unwatched = [
+            optimizer
+            for optimizer, _ in alive
+            if id(optimizer) not in idle and not self._is_watched(optimizer) and not self._is_part(optimizer)
+        ]
         if self._objects is None or self._rebuilt < _MOST_REBUILT:
             return unwatched
         known = {id(parameter) for parameter in self._objects.model.parameters()}
