@@ -313,6 +313,12 @@ def next_stage_on_the_same_parameters() -> list[list[float]]:
     return [one_stage(12, first, model) + one_stage(8, second, model)]
 
 
+def short_last_stage() -> list[list[float]]:
+    model = nn.Linear(4, 1)
+    first, second = sgd(model), sgd(model)
+    return [one_stage(12, first, model) + one_stage(2, second, model)]
+
+
 def one_stage(steps: int, optimizer: torch.optim.Optimizer, *modules: nn.Module) -> list[float]:
     losses = []
     for step in range(steps):
@@ -347,6 +353,7 @@ def unused_in_a_long_run() -> list[list[float]]:
         unused_in_a_short_run,
         unused_in_a_long_run,
         next_stage_on_the_same_parameters,
+        short_last_stage,
     ],
 )
 def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp_path: Path) -> None:

@@ -44,10 +44,11 @@ class OptimizerTurns:
 
     @property
     def open_round(self) -> int | None:
-        """The optimizer that stepped most in the round that is not complete, if no round was complete before."""
-        if self._last is not None or not self._turns:
+        """The optimizer that stepped most since the last round, if that is more than a part of the next round."""
+        if not self._turns:
             return None
-        return self._turns.most_common(1)[0][0]
+        optimizer, turns = self._turns.most_common(1)[0]
+        return optimizer if self._last is None or turns > max(1, self._most[optimizer]) else None
 
     def _end_round(self, last: int) -> None:
         self._last = last

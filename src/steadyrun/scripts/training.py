@@ -235,6 +235,7 @@ class TrainingFollower:
         stay = [optimizer for optimizer in before if not owned(optimizer) & taken]
         if len(stay) < len(before):
             self._rebuilt += 1
+            self._retired.update(optimizer for optimizer in before if owned(optimizer) & taken)
         elif before and self._recorder.step and any(self._made.get(new, 0) > self._began for new in optimizers):
             self._end_training()
             return []
