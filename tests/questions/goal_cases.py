@@ -1,4 +1,4 @@
-"""Small synthetic runs with adapters, and of preference tuning and reinforcement learning."""
+"""Small synthetic runs with adapters, preferences, policies and losses of several terms."""
 
 from __future__ import annotations
 
@@ -51,13 +51,33 @@ MARGINS = {"rewards__margins": 2 * UP + 0.02 * SHAKY}
 
 
 def tokens(**counts: Any) -> Synthetic:
-    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "cut": 0}
+    usual = {"examples": 32, "tokens": 3200, "learned": 1600, "empty": 0, "ends": 32, "learned_ends": 32, "ended": 32}
     return Synthetic({}, {"supervision": {**usual, "roles": CHAT, **counts}}, loss=DOWN)
 
 
 def chat(user: int, assistant: int) -> dict[str, Any]:
     """Of 100 tokens each, how many are learned."""
     return {"user": {"learned": user, "tokens": 100}, "assistant": {"learned": assistant, "tokens": 100}}
+
+
+def sampled(value: float, last: int = 600) -> tuple[Any, Any]:
+    steps = np.arange(0, last + 1, last // 12)
+    return steps, np.full(len(steps), value)
+
+
+def generated(variance: float, rank: float, last: int = 600) -> Synthetic:
+    return goal(loss=DOWN, generated__variance=sampled(variance, last), generated__rank=sampled(rank, last))
+
+
+def contrastive(scores: int = 128, peak: float = 4.0, alike: float = 0.2, rank: float = 5.0) -> Synthetic:
+    series = {"targets/peak": sampled(peak), "output_alike": sampled(alike), "output_rank": sampled(rank)}
+    facts = {"objective": {"contrastive": True, "classes": scores}}
+    return Synthetic({}, {"inferred": facts}, loss=DOWN, **series)
+
+
+def target(kind: str, variance: float, mean: float) -> Synthetic:
+    series = {"fit_guess/squared": sampled(variance), "fit_target/squared": sampled(mean)}
+    return Synthetic({"prediction_type": kind}, {}, loss=DOWN, **series)
 
 
 CHAT = chat(0, 100)
@@ -76,8 +96,8 @@ CASES: list[tuple[str, str, Any]] = [
     ("M1.3", "not-applicable", tokens(roles={})),
     ("M1.3", "learned", tokens()),
     ("M1.3", "some-cut", tokens(cut=6, ends=26, learned_ends=26)),
-    ("M1.3", "cut", tokens(cut=30, ends=2)),
-    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0)),
+    ("M1.3", "cut", tokens(cut=30, ends=2, ended=2)),
+    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0, ended=0)),
     ("M1.3", "masked", tokens(learned_ends=0)),
     ("M1.3", "padding", tokens(learned_padding=800)),
     ("M1.4", "not-applicable", goal(loss=DOWN)),
@@ -161,4 +181,33 @@ CASES: list[tuple[str, str, Any]] = [
     ("G2.7", "small", policy(train__clip_fraction=0.2 * UP, train__approx_kl=0.01 * UP)),
     ("G2.7", "large", policy(train__clip_fraction=0.9 * np.minimum(1, 2 * UP))),
     ("G2.7", "too-large", policy(DOWN + 0.01 * SHAKY, losses__approx_kl=UP)),
+    ("G3.1", "not-applicable", goal(loss=DOWN)),
+    ("G3.1", "not-applicable", generated(0.01, 0.2, last=100)),
+    ("G3.1", "differ", generated(0.5, 0.5)),
+    ("G3.1", "differ", generated(0.07, 1.0)),  # on the way of a healthy generator
+    ("G3.1", "collapsed", generated(0.03, 0.3)),
+    ("G3.1", "equal", generated(1e-14, 0.1)),
+    ("G3.1", "noise", generated(100.0, 1.0)),
+    ("G3.2", "not-applicable", goal(loss=DOWN)),
+    ("G3.2", "not-applicable", policy(kl=UP, recon=DOWN)),
+    ("G3.2", "bounded", goal(loss=DOWN + 1, recon=DOWN, kl=np.ones(60))),
+    ("G3.2", "bounded", goal(recon=DOWN, kl_loss=4 * SOLVED)),
+    ("G3.2", "bounded", goal(loss=DOWN + 1, recon=DOWN + 1, kl=np.ones(60))),  # does not grow
+    ("G3.2", "not-counted", goal(loss=DOWN + 1, recon_loss=DOWN + 1, kl_loss=UP * 100)),
+    ("G3.2", "subtracted", goal(loss=DOWN - UP, recon=DOWN, kl=UP)),
+    ("G3.2", "runaway", goal(loss=DOWN, recon=DOWN, kld=np.exp(ROWS / 5))),
+    ("G3.3", "not-applicable", goal(loss=DOWN)),
+    ("G3.3", "separate", contrastive()),
+    ("G3.3", "some", contrastive(8)),
+    ("G3.3", "few", contrastive(4)),
+    ("G3.3", "flat", contrastive(peak=0.05)),
+    ("G3.4", "not-applicable", goal(loss=DOWN)),
+    ("G3.4", "not-applicable", contrastive(8)),
+    ("G3.4", "spread", contrastive()),
+    ("G3.4", "narrow", contrastive(alike=0.99)),
+    ("G3.4", "one-direction", contrastive(rank=1.1)),
+    ("G3.5", "not-applicable", goal(loss=DOWN)),
+    ("G3.5", "not-applicable", target("sample", 0.4, -0.7)),
+    ("G3.5", "noise", target("epsilon", 0.99, 0.001)),
+    ("G3.5", "other", target("epsilon", 0.4, -0.7)),
 ]

@@ -50,6 +50,7 @@ EXCEPTIONS = {
     "_COLUMNS": "method: columns of a rank, to divide the memory among them",
     "_FEWEST_STEPS": "method: steps of a column that are kept, however many ranks there are",
     "_FEWEST_ROWS": "method: rows of a rank that are read, however many ranks there are",
+    "_MOST_RANKS": "method: ranks of an unknown structure whose blocks are compared, so that time is bounded",
     "_NAMED": "presentation: ranks that a message lists",
     "_STRETCH": "method: points that are looked through at once",
     "_GROWTH": "method: how far weights of one block of a moving average may lie apart",

@@ -97,7 +97,8 @@ def test_a_flipped_bit_on_one_rank(runs: Path) -> None:
     card = steadyrun.check(runs / "weight-flip").incidents[0]
     assert card.blames_hardware
     assert "rank 1" in card.sentence("run")
-    assert write(runs / "weight-flip").hypotheses[0].cause.title == "Nondeterminism or hardware"
+    titles = [hypothesis.cause.title for hypothesis in write(runs / "weight-flip").hypotheses[:2]]
+    assert "Nondeterminism or hardware" in titles  # beside R1.2, which found the parted replicas
 
 
 def test_a_rank_keeps_its_part_of_what_another_asked_for(runs: Path) -> None:

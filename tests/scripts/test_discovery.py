@@ -13,7 +13,9 @@ from torch import nn
 
 import steadyrun
 from steadyrun.scripts import discovery
+from steadyrun.scripts.end_report import why_nothing
 from steadyrun.scripts.live_page import LivePage
+from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
 from steadyrun.scripts.script_session import Attached
@@ -36,7 +38,7 @@ def ends(letters: str, together: str) -> list[int]:
         ("dgdgdg", "dg", [1, 3, 5]),  # a GAN
         ("dddgdddg", "dg", [3, 7]),  # three critic steps per generator step
         ("a" * 12, "ab", [9, 10, 11]),  # an optimizer that is not used yet
-        ("abab" + "b" * 3 + "a" * 11, "ab", [1, 3, 4, 5, 6, 16, 17]),  # a second stage
+        ("abab" + "b" * 3 + "a" * 11, "ab", [1, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17]),  # a second stage
     ],
 )
 def test_which_optimizer_step_ends_a_recorded_step(letters: str, together: str, expected: list[int]) -> None:
@@ -278,7 +280,75 @@ def rebuilt() -> list[list[float]]:
     return losses
 
 
-@pytest.mark.parametrize("program", [stages, late_part, critic_steps, rebuilt])
+def replaced() -> list[list[float]]:
+    """An optimizer that was replaced is still alive, on the same parameters."""
+    model = nn.Linear(4, 1)
+    unused = sgd(model)
+    losses = one_stage(8, sgd(model), model)
+    del unused
+    return [losses]
+
+
+def earlier_stage() -> list[list[float]]:
+    """The optimizer of the first stage is alive in the second, whose forward pass also uses the first model."""
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    first = sgd(encoder)
+    losses = [one_stage(12, first, encoder)]
+    return [*losses, one_stage(8, sgd(head), encoder, head)]
+
+
+def unused(steps: int) -> list[list[float]]:
+    """The optimizer of the body never steps: what waited for it is recorded late, or at the end."""
+    body, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    of_body = sgd(body)
+    losses = one_stage(steps, sgd(head), body, head)
+    del of_body
+    return [losses]
+
+
+def next_stage_on_the_same_parameters() -> list[list[float]]:
+    """Both optimizers exist from the start; the second one steps after the first."""
+    model = nn.Linear(4, 1)
+    first, second = sgd(model), sgd(model)
+    return [one_stage(12, first, model) + one_stage(8, second, model)]
+
+
+def one_stage(steps: int, optimizer: torch.optim.Optimizer, *modules: nn.Module) -> list[float]:
+    losses = []
+    for step in range(steps):
+        values = batch(step)
+        for module in modules:
+            values = module(values)
+        loss = values.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def unused_in_a_short_run() -> list[list[float]]:
+    return unused(8)
+
+
+def unused_in_a_long_run() -> list[list[float]]:
+    return unused(25)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        stages,
+        late_part,
+        critic_steps,
+        rebuilt,
+        replaced,
+        earlier_stage,
+        unused_in_a_short_run,
+        unused_in_a_long_run,
+        next_stage_on_the_same_parameters,
+    ],
+)
 def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp_path: Path) -> None:
     attached = Attached(Settings(tmp_path / "run", numbered=True))
     attached.attach()
@@ -289,6 +359,20 @@ def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp
         attached.recorder.end()
     recorded = [steadyrun.open_run(folder).series("loss").values.tolist() for folder in attached.recorder.folders]
     assert recorded == [pytest.approx(losses) for losses in expected]
+
+
+def test_steps_that_cannot_be_recorded_are_not_denied(tmp_path: Path) -> None:
+    attached = Attached(Settings(tmp_path / "run"))
+    attached.attach()
+    loose = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([loose], lr=0.1)
+    for _ in range(2):
+        loose.square().sum().backward()
+        optimizer.step()
+    attached.detach()
+    attached.recorder.end()
+    said = why_nothing(Target("train.py"), attached.recorder, Ending(0))
+    assert "made optimizer steps, but no module holds their parameters" in said
 
 
 class Shell:

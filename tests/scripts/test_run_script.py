@@ -31,6 +31,7 @@ def test_a_plain_loop_is_found_and_is_bit_identical(tmp_path: Path) -> None:
     for name, series in (("loss", "loss"), ("grad_norm", "grad_norm"), ("lr", "lr/0")):
         np.testing.assert_allclose(run.series(series).values, ours.column(name), rtol=1e-6, err_msg=name)
     assert run.manifest["config"] == {"lr_max": 0.01}
+    assert run.manifest["recorded_by"] == "steadyrun run"
     assert run.manifest["model"]["class"] == "Sequential"
     assert run.manifest["inferred"]["seed"] == 3
     assert run.manifest["inferred"]["expected_lr"]["source"] == "dry run of CosineAnnealingLR"

@@ -153,9 +153,16 @@ def test_a_template_of_another_model() -> None:
 
 def test_labels_may_be_the_next_tokens() -> None:
     ids = torch.randint(10, 40, (8, 12))
-    pair = ids[:, :-1], ids[:, 1:]
-    looked = steadyrun.look([pair])
-    assert looked.counts["learned"] == 8 * 10  # the first token is never a target, and the last target is no input
+    looked = steadyrun.look([(ids[:, :-1], ids[:, 1:])])
+    assert (looked.counts["tokens"], looked.counts["learned"]) == (8 * 12, 8 * 11)  # the last label is one more token
+    rows = [chat(3) for _ in range(8)]
+    whole, labels = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    assert findings([(whole[:, :-1], labels[:, 1:])]) == {}
+
+
+def test_a_tokenizer_without_a_text_is_an_error() -> None:
+    with pytest.raises(steadyrun.UsageError, match="decode"):
+        steadyrun.look([batch(GOOD)], object())
 
 
 def test_other_batches_are_refused() -> None:

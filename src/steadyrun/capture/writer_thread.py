@@ -6,6 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from steadyrun.program.torch_compat import compute_alone
+
 Job = Callable[[], None]
 
 
@@ -55,6 +57,7 @@ class Worker:
         return done
 
     def _work(self) -> None:
+        compute_alone()
         while (entry := self._jobs.get()) is not None:
             job, owed = entry
             try:

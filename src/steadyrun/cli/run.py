@@ -90,10 +90,12 @@ def run(
     same arguments, working directory, random numbers, output, signals and
     exit code. Training is bit-identical.
 
-    Model, optimizers, scheduler, loss scaler, batches, clipping, validation
-    and checkpoints are found while it trains. The loss is the number on which
-    backward starts. A GAN is one run with several parts; trainings one after
-    the other are one run each. A line on stderr names what is not certain.
+    Model, optimizers, scheduler, loss scaler, batches, clipping and
+    checkpoints are found while it trains. The loss is the number on which
+    backward starts. A validation loss is found if the script prints it under
+    its name ("val_loss 0.31") or logs it. A GAN is one run with several parts;
+    trainings one after the other are one run each. A line on stderr names
+    what is not certain.
 
     At the end the report is printed on stderr, with the next command. The
     script's own steadyrun.record, or the callback of a framework, records

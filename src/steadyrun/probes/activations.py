@@ -22,6 +22,7 @@ from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain
 from steadyrun.probes.comparisons import MOST_COMPARED
 from steadyrun.probes.copies import CopyFinder
 from steadyrun.probes.dead_units import UnitsTap, saturated, silence
+from steadyrun.probes.diversity import Generated, output_rank
 from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
 from steadyrun.probes.model_inputs import statistics
@@ -83,6 +84,8 @@ class ForwardSample:
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
     alike: Tensor | None = None  # how far the outputs of different rows point the same way: 1 if all do
+    rank: Tensor | None = None  # in how many directions the outputs of different rows vary
+    generated: Tensor | None = None  # variance and rank of generated rows, each over that of real rows
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
     inputs: Tensor | None = None  # statistics of what the pass was given
     padding: Padding | None = None  # which of its positions are padding
@@ -129,6 +132,7 @@ class ForwardProbe:
         self._differentiated = False
         self.outputs: list[Tensor] = []  # of the model, small enough to be compared with targets, until the step ends
         self._whole: list[Tensor] = []  # the first output of each pass of the whole model, before backward
+        self._generated = Generated()
         self.copies = CopyFinder(model)
 
     def arm(self, wanted: frozenset[str]) -> None:
@@ -141,6 +145,7 @@ class ForwardProbe:
         self._open, self._parts = 0, set()
         self._differentiated = False
         self.outputs, self._whole = [], []
+        self._generated = Generated()
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
@@ -163,6 +168,9 @@ class ForwardProbe:
         self._handles = []
         self._flowing, self._padding = {}, []
         self.outputs, self._whole = [], []
+        with torch.no_grad():
+            self._sample.generated = self._generated.beside_real()
+        self._generated = Generated()
         self._leave_mode()
         return self._sample if self._passes or self._parts else None
 
@@ -191,10 +199,14 @@ class ForwardProbe:
             self._problems.report("forward probe", problem)
 
     def _left(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
             return
         try:
             key = id(module)
+            if not torch.is_grad_enabled():
+                if key in self._members:
+                    self._generated.gives_unseen(key, output)
+                return
             self._open -= key in self._members
             if module is self._model:
                 self._leave_mode()
@@ -202,12 +214,13 @@ class ForwardProbe:
                 self._sample.output_width = self._sample.output_width or output_width(output)
             elif self._open == 0 and key in self._parts:
                 self._part_ends(output)
+                self._generated.gives(key, output)
             if output is None:  # the forward pass raised
                 return
             if module is self._model and "objective" in self._wanted:
                 self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)
-                self._sample.alike = same_direction(output)
+                self._sample.alike, self._sample.rank = same_direction(output), output_rank(output)
                 self._keep_outputs(output)
                 self._compare_passes(output)
                 self._follow_padding(output)
@@ -290,6 +303,7 @@ class ForwardProbe:
         """
         self._passes += id(module) in self._parts and not self._passes
         self._parts.add(id(module))
+        self._generated.takes(id(module), args)
         self._pass_begins(module, args)
 
     def _part_ends(self, output: object) -> None:
@@ -301,7 +315,7 @@ class ForwardProbe:
             self._sample.output_width = width
             if "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
-                self._sample.alike = same_direction(output)
+                self._sample.alike, self._sample.rank = same_direction(output), output_rank(output)
 
     def _leave_mode(self) -> None:
         if self._mode is not None:

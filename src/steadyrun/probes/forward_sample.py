@@ -47,6 +47,9 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
         row.put("padding_declared", float(sample.padding.declared))
     row.put("log_z", sample.log_z)
     row.put("output_alike", sample.alike)
+    row.put("output_rank", sample.rank)
+    if sample.generated is not None:
+        row.put_many(sample.generated, by_names(["generated/variance", "generated/rank"]))
     row.put("passes_alike", sample.repeated)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

@@ -42,6 +42,7 @@ class Labels:
     smoothing: float = 0.0
     loss: Tensor | None = None  # its mean over the targets that are not ignored, without smoothing
     weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
+    peak: Tensor | None = None  # of scores of a batch with itself: the best of a row above the row's median
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,14 @@ def _mean_loss(scores: Tensor, targets: Tensor, ignored: int) -> Tensor:
     return (_losses(scores, targets) * counts).sum() / counts.sum().clamp(min=1)
 
 
+def _peak(scores: Tensor) -> Tensor | None:
+    """How far the best score of a row is above the row's median; None unless rows are compared with one another."""
+    if scores.dim() != 2 or scores.shape[0] - scores.shape[1] not in (0, 1):
+        return None
+    rows = scores.detach().float()
+    return (rows.amax(1) - rows.median(1).values).mean()
+
+
 def _nodes(first: Node | None) -> Iterator[Any]:
     """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
@@ -294,6 +303,7 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         {0: "none", 1: "mean", 2: "sum"}.get(int(saved(node, "reduction")), "none"),
         _smoothing(root, node),
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
+        peak=_peak(scores),
     )
     graph.labels.append(labels)
     _weigh(node, labels.weight, labels.targets.numel())

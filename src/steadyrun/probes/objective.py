@@ -137,6 +137,7 @@ class ObjectiveProbe:
             return
         labels = graph.labels[0]
         row.put("targets/supervised", supervised(labels))
+        row.put("targets/peak", labels.peak)
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
         padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
         known = [share for share in padded if share is not None]

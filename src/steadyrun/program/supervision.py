@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from steadyrun.errors import UsageError
+
 IGNORED = -100  # the label that losses skip
 ROLES = ("system", "user", "assistant")
 Ids = npt.NDArray[np.int64]
@@ -79,6 +81,12 @@ def token_batch(batch: object, special: SpecialTokens) -> TokenBatch | None:
     padding = np.zeros(ids.shape, bool) if mask is None or mask.shape != ids.shape else mask[:_MOST_ROWS] == 0
     if mask is None and special.pad is not None:
         padding = _padding(ids == special.pad, ends=special.pad == special.eos)
+    if (following := _next_tokens(ids, labels)) is not None:
+        ids, padding = following, np.concatenate([padding, padding[:, -1:] | (labels[:, -1:] == IGNORED)], axis=1)
+        labels = np.concatenate([np.full((len(ids), 1), IGNORED), labels], axis=1)
+        if special.pad is not None and mask is None:
+            padding = _padding(ids == special.pad, ends=special.pad == special.eos)
+        positions = None
     learned = learned_tokens(ids, labels)
     if learned is None:
         return None
@@ -87,17 +95,24 @@ def token_batch(batch: object, special: SpecialTokens) -> TokenBatch | None:
 
 
 def learned_tokens(ids: Ids, labels: Ids) -> Mask | None:
-    """Which tokens are targets; None if the labels are not these tokens."""
+    """Which tokens are targets, if labels are the tokens themselves; None if they are not."""
     counted: Mask = labels != IGNORED
-    if not counted.any():
-        return counted
-    if np.mean((labels == ids)[counted]) >= _ALIKE:
-        later: Mask = counted & (np.arange(ids.shape[1]) > 0)  # nothing predicts the first token
-        return later
+    if counted.any() and np.mean((labels == ids)[counted]) < _ALIKE:
+        return None
+    later: Mask = counted & (np.arange(ids.shape[1]) > 0)  # nothing predicts the first token
+    return later
+
+
+def _next_tokens(ids: Ids, labels: Ids) -> Ids | None:
+    """The whole texts, if labels are the tokens after the inputs: the last label is one more token."""
+    counted = labels != IGNORED
+    if not counted.any() or np.mean((labels == ids)[counted]) >= _ALIKE:
+        return None
     following = counted[:, :-1]
-    if following.any() and np.mean((labels[:, :-1] == ids[:, 1:])[following]) >= _ALIKE:
-        return np.concatenate([np.zeros((len(ids), 1), bool), following], axis=1)
-    return None
+    if not following.any() or np.mean((labels[:, :-1] == ids[:, 1:])[following]) < _ALIKE:
+        return None
+    last = np.where(labels[:, -1:] == IGNORED, ids[:, -1:], labels[:, -1:])
+    return np.concatenate([ids, last], axis=1)
 
 
 def _parts(batch: object) -> tuple[Ids | None, Ids | None, Ids | None, Ids | None]:
@@ -141,7 +156,12 @@ def pieces_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         return [piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for piece in pieces]
     if hasattr(tokenizer, "id_to_token"):
         return [str(tokenizer.id_to_token(int(each))) for each in ids]
-    return [str(tokenizer.decode([int(each)])) for each in ids]
+    if hasattr(tokenizer, "decode"):
+        return [str(tokenizer.decode([int(each)])) for each in ids]
+    raise UsageError(
+        f"{type(tokenizer).__name__} has neither convert_ids_to_tokens nor decode: give look a tokenizer with one of "
+        "them, or none"
+    )
 
 
 def roles_of(pieces: Sequence[str]) -> list[str]:
@@ -214,9 +234,13 @@ class Supervision:
             ends = ends & text
         self._count("ends", int(ends.sum()))
         self._count("learned_ends", int((ends & batch.learned).sum()))
-        full = text[:, -1] & (text.sum(1) == text.sum(1).max())
-        unended = full & ~ends.any(1) & (batch.learned & text).any(1)
-        self._count("cut", int(unended.sum()))
+        rows = np.arange(len(ends))
+        last = ends.shape[1] - 1 - np.argmax(text[:, ::-1], axis=1)
+        answers = (batch.learned & text).any(1)
+        ended = ends[rows, last] | (ends & ~text).any(1)
+        self._count("ended", int((ended & text.any(1)).sum()))
+        full = text.sum(1) == text.sum(1).max()
+        self._count("cut", int((full & ~ended & answers & batch.learned[rows, last]).sum()))
 
     def _count_seams(self, batch: TokenBatch, text: Mask) -> None:
         """Texts that begin twice, and several texts in one row."""

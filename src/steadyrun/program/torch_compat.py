@@ -11,8 +11,10 @@ that does not exist, and who uses it does without.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import re
 import sys
 import threading
 from collections import deque
@@ -357,3 +359,22 @@ def joining(module: nn.Module, args: Any) -> Iterator[None]:
     for number, hook in list((_PRE_HOOKS or {}).items()):
         if number not in before:
             hook(module, args)
+
+
+_OPENMP = re.compile(r"\S*/lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*")
+
+
+def compute_alone() -> None:
+    """Let the calling thread compute without OpenMP helpers of its own; other threads keep theirs.
+
+    A second team of helpers makes libgomp put the first one to sleep between operations, because there are more
+    threads than cores: a small model then trains 2.6 times slower on two cores.
+    """
+    torch.get_num_threads()  # sets up this thread, so that torch does not change the number again
+    try:
+        libraries = set(_OPENMP.findall(Path("/proc/self/maps").read_text()))
+    except OSError:  # another operating system
+        return
+    for library in libraries:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(library).omp_set_num_threads(1)

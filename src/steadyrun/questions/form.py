@@ -12,6 +12,7 @@ from steadyrun.errors import UsageError
 from steadyrun.questions.aliases import aliases_of
 from steadyrun.signals.missing import MissingSignal, NotApplicable, hint
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.script_advice import for_script
 from steadyrun.signals.success import judged_without_loss
 
 STANDING = 200  # steps that a fault which may pass must last before the live monitor reports it
@@ -173,7 +174,7 @@ class Question:
             finding.message,
             finding.measured,
             finding.step,
-            finding.fix or outcome.fix,
+            _advice(run, finding.fix or outcome.fix),
             self.edges.get(outcome.name, ()),
             panel=outcome.panel,
             may_pass=outcome.may_pass or finding.may_pass,
@@ -194,7 +195,11 @@ def node(question: Question, edges: Edges | None = None) -> Question:
 
 def _how(run: Any, missing: MissingSignal) -> str:
     """The hint how to record it; if there is a run, it takes into account what the run already records."""
-    return hint(run, missing) if isinstance(run, Signals) else missing.how
+    return _advice(run, hint(run, missing)) if isinstance(run, Signals) else missing.how
+
+
+def _advice(run: Any, text: str) -> str:
+    return for_script(text) if isinstance(run, Signals) and run.of_script else text
 
 
 @dataclass(frozen=True)

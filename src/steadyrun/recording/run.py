@@ -300,6 +300,11 @@ class Run:
         with self._problems.contained("manifest"):
             self._writer.save_manifest(inferred={**self._writer.manifest.get("inferred", {}), **facts})
 
+    def _name_recorder(self, name: str) -> None:
+        """Note what called us, if it was not the program itself: advice depends on it."""
+        with self._problems.contained("manifest"):
+            self._writer.save_manifest(recorded_by=name)
+
     def unwatch(self) -> None:
         """Remove every hook; `step`, `val` and `log` still record what they are given."""
         self._attachment.detach()
@@ -399,6 +404,21 @@ class Run:
         self._flusher.flush_if_due(now, at, self._attachment.turn)
         if self._attachment.watcher is not None:
             self._attachment.watcher.prepare(self._attachment.turn)
+
+    def _record_past(self, losses: Sequence[Any]) -> None:
+        """Record steps that are over: their numbers and losses. What the probes saw belongs to none of them alone."""
+        with self._problems.contained("run.step"):
+            for loss in losses:
+                row = ProbeRow("steps", self._steps.next, time.time(), {"batch_index": float(self._batches)})
+                self._steps.begin(row.step)
+                self._batches += 1
+                self._put_losses(row, loss, None)
+                self._flusher.add(row)
+                self._steps.next = row.step + 1
+        if self._attachment.watcher is not None:
+            with self._problems.contained("watched objects"):
+                self._attachment.watcher.fill(ProbeRow("steps", self._steps.last, time.time()))
+                self._attachment.watcher.prepare(self._attachment.turn)
 
     def _numbered(self, call: str, step: Any, otherwise: int) -> int | None:
         """The number of a step; None if what was given is not a number, and then only that row is left out."""

@@ -128,8 +128,8 @@ def look(
         tokens = token_batch(batch, special)
         if tokens is None:
             raise UsageError(
-                f"batch {number} has no token ids with labels of the same shape: give batches with input_ids and "
-                f"labels (it is a {type(batch).__name__}{_keys(batch)})"
+                f"batch {number} has no rows of token ids whose labels are these tokens or the next ones: give batches "
+                f"with input_ids and labels as tensors of two dimensions (it is a {type(batch).__name__}{_keys(batch)})"
             )
         supervision.add(tokens)
         shown += [_shown(tokens, row, tokenizer) for row in range(len(tokens.ids)) if len(shown) + row < examples]

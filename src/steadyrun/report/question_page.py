@@ -140,6 +140,7 @@ SECTIONS = {
     "L1": "adapters",
     "G1": "preferences",
     "G2": "policies",
+    "G3": "losses of several terms",
     "P1": "preflight: the data",
     "P2": "preflight: the loaders",
     "P3": "preflight: the loss and the model",

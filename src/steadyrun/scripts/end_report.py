@@ -42,7 +42,7 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
     """One line: why there is no run, and what to do."""
     if not recorder.active and not recorder.taken_over_by:
         return f"{target.name}: not recorded; the reason is above"
-    if ending.code != 0 or ending.interrupted:
+    if (ending.code != 0 or ending.interrupted) and not recorder.stepped:
         return f"{target.name} ended before its first optimizer step (exit code {ending.code}): nothing is recorded"
     if _children_worked():
         return (
@@ -51,6 +51,8 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
         )
     if "torch" not in sys.modules:
         return f"{target.name} never imported torch: nothing is recorded; steadyrun.record takes numbers of any program"
+    if recorder.stepped:
+        return f"{target.name} made optimizer steps, but no module holds their parameters: nothing is recorded"
     return f"{target.name} made no optimizer step of torch: nothing is recorded"
 
 

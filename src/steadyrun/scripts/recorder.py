@@ -27,6 +27,7 @@ class Settings:
     model: str | None = None
     loss: str | None = None
     resume: bool = False
+    recorded_by: str = ""  # the command, which the manifest names
     numbered: bool = False  # the folder's number needs no word, since nobody named the folder
 
 
@@ -37,6 +38,7 @@ class ScriptRecorder:
         self.settings = settings
         self.active = True
         self.step = 0  # optimizer steps recorded so far, of this training
+        self.stepped = False  # whether an optimizer stepped, recorded or not
         self.run: Run | None = None
         self.folders: list[Path] = []  # of the runs that hold a step
         self.taken_over_by = ""
@@ -117,8 +119,8 @@ class ScriptRecorder:
 
     def record_step(self, loss: Any, batch: Any, parts: Mapping[str, Any]) -> None:
         """Record one step; `parts` are the losses of a run with several."""
-        run = self.run
-        if run is None or (self.step == 0 and self._script_records()):
+        run = self._own_run()
+        if run is None:
             return
         run.step(loss, batch=batch)
         self.step += 1
@@ -126,10 +128,22 @@ class ScriptRecorder:
             losses = {f"loss_{name}": value for name, value in parts.items()}
             self.own_names.update(losses)
             run.log(**losses)
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for action in waiting:
-                action()
+        self._record_waiting()
+
+    def record_late(self, losses: list[Any]) -> None:
+        """Record the losses of steps that are over, at the next numbers."""
+        if (run := self._own_run()) is not None:
+            run._record_past(losses)
+            self.step += len(losses)
+            self._record_waiting()
+
+    def _own_run(self) -> Run | None:
+        return None if self.run is None or (self.step == 0 and self._script_records()) else self.run
+
+    def _record_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
 
     def take_over(self, by: str) -> None:
         """Leave recording to `by`, a framework's callback or the script's own `steadyrun.record`."""
@@ -191,6 +205,8 @@ class ScriptRecorder:
             self.run = recording.record(folder, dict(settings.config))
         finally:
             self._beginning = False
+        if settings.recorded_by:
+            self.run._name_recorder(settings.recorded_by)
         self._first = self.run.next_step
         for action in self.on_begin:
             action(folder)

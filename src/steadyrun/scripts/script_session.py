@@ -13,6 +13,7 @@ from steadyrun.probes.problems import say
 from steadyrun.scripts.import_watch import when_imported
 from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.recorder import ScriptRecorder, Settings
+from steadyrun.signals.script_advice import RECORDED_BY
 
 if TYPE_CHECKING:
     from steadyrun.scripts.main_module import Ending, Target
@@ -86,6 +87,7 @@ class Session:
             options.model,
             options.loss,
             options.resume,
+            recorded_by=RECORDED_BY,
             numbered=options.folder is None,
         )
         self._attached = Attached(settings)

@@ -35,6 +35,7 @@ class TrainingFollower:
         self.hooks = TorchHooks(self, recorder.failed)
         self._made: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # and in which order
         self._count = 0
+        self._retired: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # of a training that is over
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -48,6 +49,7 @@ class TrainingFollower:
         self._alone = 0  # steps of unknown optimizers since a watched one stepped
         self._losses, self._turns = StepLosses(), OptimizerTurns()
         self._parts: dict[str, Any] = {}
+        self._pending: dict[int, list[Any]] = {}  # losses of steps since the last recorded one, by optimizer
         self._in_step = self._first_root = False
         self._batch: Any = None
         self._given: weakref.ref[Tensor] | None = None
@@ -67,9 +69,11 @@ class TrainingFollower:
                 self.optimizer_made(thing)
 
     def stop(self) -> None:
-        """Detach, and keep nothing of the script's."""
+        """Detach, and keep nothing of the script's; steps that wait for another optimizer are recorded now."""
+        self._record_open_round()
         in_step = self._in_step
         self._made.clear()
+        self._retired.clear()
         self._begin_anew()
         if not in_step:  # torch goes through its hooks: the end of the script takes them off
             self.hooks.detach()
@@ -144,6 +148,8 @@ class TrainingFollower:
         self._in_step = self._first_root = False
         if not self._recorder.active or self._is_part(optimizer):
             return
+        self._recorder.stepped = True
+        self._retired.discard(optimizer)
         if self._is_watched(optimizer) or self._takes_over(optimizer):
             self._end_turn(optimizer)
         elif len(self._unknown) < _MOST_UNKNOWN:
@@ -169,8 +175,11 @@ class TrainingFollower:
 
     def _unwatched(self) -> list[Optimizer]:
         alive = sorted(self._made.items(), key=lambda made: made[1])
+        idle = {id(optimizer) for optimizer in self._retired}
         unwatched = [
-            optimizer for optimizer, _ in alive if not self._is_watched(optimizer) and not self._is_part(optimizer)
+            optimizer
+            for optimizer, _ in alive
+            if id(optimizer) not in idle and not self._is_watched(optimizer) and not self._is_part(optimizer)
         ]
         if self._objects is None or self._rebuilt < _MOST_REBUILT:
             return unwatched
@@ -212,6 +221,9 @@ class TrainingFollower:
 
     def _end_training(self) -> None:
         fetched = self._fetched
+        self._record_open_round()
+        if self._objects is not None:
+            self._retired.update(self._objects.optimizers)
         self._recorder.end()
         self._begin_anew()
         self._fetched = fetched
@@ -246,22 +258,41 @@ class TrainingFollower:
         assert self._objects is not None
         self._alone = 0
         together = {id(mine) for mine in self._objects.optimizers}
-        completes = self._turns.completes(id(optimizer), together)
+        completes = self._turns.completes(id(optimizer), together, self._awaited(optimizer))
         batches = self._losses.batches
         loss = self._losses.take(ends=completes)
         if self._objects.has_parts:
             self._parts[self._objects.names.get(id(optimizer), "")] = loss
         if not completes:
+            self._pending.setdefault(id(optimizer), []).append(loss)
             return
         parts, self._parts = self._parts, {}
-        batch = batches[0] if len(batches) == 1 else batches or None
-        self._recorder.record_step(loss, batch, parts if len(parts) > 1 else {})
+        pending, self._pending = self._pending, {}
+        is_first = self._recorder.step == 0
+        if set(pending) == {id(optimizer)}:  # it turned out to be the only one that steps
+            self._recorder.record_late([*pending[id(optimizer)], loss])
+        else:
+            batch = batches[0] if len(batches) == 1 else batches or None
+            self._recorder.record_step(loss, batch, parts if len(parts) > 1 else {})
         self._batch = None
-        if self._recorder.step == 1:
+        if is_first and self._recorder.step:
             self._began = self._count
             self.hooks.search(False)
         if self._recorder.active:
             self.hooks.look_at_inputs()
+
+    def _awaited(self, optimizer: Optimizer) -> set[int]:
+        """The optimizers that belong to the first round: not one that was replaced, nor one of frozen parameters."""
+        assert self._objects is not None
+        mine = owned(optimizer)
+        others = (other for other in self._objects.optimizers if not owned(other) & mine)
+        return {id(optimizer), *(id(other) for other in others if _trains(other))}
+
+    def _record_open_round(self) -> None:
+        """No other optimizer will step: the steps of the first round are recorded as they were."""
+        optimizer = self._turns.open_round
+        if self._recorder.active and optimizer is not None:
+            self._recorder.record_late(self._pending.pop(optimizer, []))
 
     def _is_second_look(self) -> bool:
         """Whether the gradients of this batch were cleared, to be computed again elsewhere, as SAM does."""
@@ -289,3 +320,7 @@ class TrainingFollower:
             self._losses.give(value)
         else:
             self._recorder.say_once(f"--loss {name}: no number of that name is in scope where backward is called")
+
+
+def _trains(optimizer: Optimizer) -> bool:
+    return any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])

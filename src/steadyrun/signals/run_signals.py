@@ -19,6 +19,7 @@ from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, lasting, unskipped
 from steadyrun.signals.ranks import Ranks
+from steadyrun.signals.script_advice import RECORDED_BY
 from steadyrun.store.series_catalogue import entry_for
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
@@ -130,6 +131,11 @@ class Signals:
     def imported(self) -> bool:
         """Whether the record was made from a log, which has no information about the model."""
         return bool(self.about("imported"))
+
+    @cached_property
+    def of_script(self) -> bool:
+        """Whether `steadyrun run` recorded a script that nobody edited."""
+        return self.manifest.get("recorded_by") == RECORDED_BY
 
     @cached_property
     def step_unit(self) -> str:

@@ -1,4 +1,4 @@
-"""Learned tokens, adapters, preference tuning and reinforcement learning: asked of runs that have them."""
+"""Learned tokens, adapters, preferences, policies and losses of several terms: asked of runs that have them."""
 
 from steadyrun.questions.adapters import l1_1_trained, l1_2_start, l1_3_scale, l1_4_base
 from steadyrun.questions.form import Question, node
@@ -12,6 +12,11 @@ from steadyrun.questions.goals import (
     g2_5_value_function,
     g2_6_sampler,
     g2_7_update_size,
+    g3_1_diversity,
+    g3_2_latent_code,
+    g3_3_scores,
+    g3_4_embeddings,
+    g3_5_noise_target,
 )
 from steadyrun.questions.supervision import m1_1_answers, m1_2_prompts, m1_3_ends, m1_4_format
 
@@ -33,4 +38,9 @@ TREE: tuple[Question, ...] = (
     node(g2_5_value_function.QUESTION),
     node(g2_6_sampler.QUESTION),
     node(g2_7_update_size.QUESTION),
+    node(g3_1_diversity.QUESTION),
+    node(g3_2_latent_code.QUESTION),
+    node(g3_3_scores.QUESTION),
+    node(g3_4_embeddings.QUESTION),
+    node(g3_5_noise_target.QUESTION),
 )

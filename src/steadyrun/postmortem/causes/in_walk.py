@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign, raised_at
+from steadyrun.postmortem.causes.later_changes import LATER_CHANGES
 from steadyrun.postmortem.evidence import TRIAL
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.questions.form import FAULT, SUSPECT
@@ -21,7 +22,7 @@ _DECLARED = (
     "scheduler: the curve that is declared ({schedule}, warmup {warmup_steps}, peak {lr_max}, {total_steps} steps)"
 )
 
-_CHANGES = {
+_CHANGES = LATER_CHANGES | {
     "C1.1 already-trained": 'config: init: "random" -> "pretrained"   # or do not load the checkpoint',
     "C1.1 counts-too-little": "loss = losses[mask].mean()   # over the unmasked targets, not over the whole batch",
     "C1.1 weights": "nn.init.normal_(weight, mean=0.0, std=0.02); nn.init.zeros_(bias)",

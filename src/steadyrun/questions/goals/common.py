@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import metric, reward_levels
 from steadyrun.signals.run_signals import Points, Signals
@@ -32,6 +35,14 @@ ERRORS = Threshold(
     seed="",
     decision="as in V1.1",
 )
+SAMPLES = Threshold(
+    name="samples",
+    value=4,
+    unit="samples",
+    meaning="how many of the last samples the median is taken over",
+    seed="",
+    decision="as in V1.2: one batch may be unusual",
+)
 
 
 def of_a_policy(run: Signals, role: str, limit: Limits) -> Points:
@@ -58,3 +69,17 @@ def reward_worsens(run: Signals, limit: Limits) -> bool:
         return False
     lost = reward.best - reward.end
     return lost > limit["errors"] * reward.error and lost > max(0.0, (reward.best - reward.start) / 2)
+
+
+def compared(run: Signals) -> float | None:
+    """How many scores an example has in a contrastive loss; None if the loss is another."""
+    facts = run.inferred.get("objective")
+    return number(facts.get("classes")) if isinstance(facts, dict) and facts.get("contrastive") else None
+
+
+def last_samples(run: Signals, name: str, limit: Limits) -> float | None:
+    """The median of the last samples of a series; None if it is too short, or ends too early."""
+    points, last = run.maybe(name), limit.count("samples")
+    if points is None or len(points) < 2 * last or points.steps[-1] < limit["patience"]:
+        return None
+    return float(np.median(points.values[-last:]))

@@ -16,6 +16,7 @@ from steadyrun.questions.configuration import (
 )
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals import g3_3_scores
 from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.curves import ema
 from steadyrun.signals.facts import CONTRASTIVE, RANDOM
@@ -26,7 +27,16 @@ from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_SIZES = (c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_3_decay, c7_4_adam, c7_5_dropout, c7_6_smoothing)
+_SIZES = (
+    c5_1_initial_weights,
+    c7_1_travel,
+    c7_2_large_steps,
+    c7_3_decay,
+    c7_4_adam,
+    c7_5_dropout,
+    c7_6_smoothing,
+    g3_3_scores,
+)
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -27,8 +27,8 @@ def _of_ends(counts: Counts, limit: Limits) -> Finding:
     truncated = f"{percent(cut)} of the examples reach the full length without an end"
     if cut > limit["cut"]:
         return Finding("cut", f"{truncated} (limit {percent(limit['cut'])}).", measured)
-    if not counts["ends"]:
-        return Finding("no-ends", f"None of {counts['examples']:,} examples contains the end-of-text token.", measured)
+    if not counts["ended"]:
+        return Finding("no-ends", f"None of {counts['examples']:,} examples ends with the end-of-text token.", measured)
     if not counts["learned_ends"]:
         return Finding("masked", f"{facts}.", measured)
     if cut > limit["some"]:

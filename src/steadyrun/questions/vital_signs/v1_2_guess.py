@@ -8,6 +8,7 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import LEARNED, Facts
+from steadyrun.signals.latent_terms import DIVERGENCES, RECONSTRUCTIONS
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
@@ -73,9 +74,9 @@ def _left_behind(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Fin
 
 def _unused_code(run: Signals, limit: Limits) -> Finding | None:
     """A logged KL term that vanished beside a reconstruction: the decoder ignores the latent code."""
-    if not any(words_of(name) & _RECONSTRUCTIONS for name in run.names):
+    if not any(words_of(name) & RECONSTRUCTIONS for name in run.names):
         return None
-    for name in (name for name in run.names if words_of(name) & _DIVERGENCES):
+    for name in (name for name in run.names if words_of(name) & DIVERGENCES):
         points = run.maybe(name)
         if points is None or len(points) < limit["losses"]:
             continue
@@ -84,10 +85,6 @@ def _unused_code(run: Signals, limit: Limits) -> Finding | None:
             message = f"{name} fell from {shown(start)} to {shown(end)} nats: the latent code carries no information."
             return Finding("term-left-behind", message, {"start": start, "end": end})
     return None
-
-
-_DIVERGENCES = frozenset({"kl", "kld", "kl_div", "kldiv", "klloss"})
-_RECONSTRUCTIONS = frozenset({"recon", "reconstruction", "rec", "reconstructed", "recons"})
 
 
 def _share(run: Signals, limit: Limits, name: str) -> float | None:

@@ -1,0 +1,118 @@
+"""G3.1: do generated examples differ as real ones do?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals.common import SAMPLES, last_samples
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    last, rank = (last_samples(run, f"generated/{name}", limit) for name in ("variance", "rank"))
+    if last is None:
+        raise NotApplicable("no generated examples were seen beside real ones often enough")
+    measured = {"variance": last} | ({} if rank is None else {"rank": rank})
+    if last < limit["equal"]:
+        return Finding(
+            "equal", f"All generated examples of a batch are equal: {last:.0e} of the variance of real ones.", measured
+        )
+    words = f"Generated examples have {percent(last)} of the variance of real ones"
+    words += "" if rank is None else f" and {percent(rank)} of their effective rank"
+    if rank is not None and last < limit["variance"] and rank < limit["rank"]:
+        limits = f"{percent(limit['variance'])} and {percent(limit['rank'])}"
+        return Finding("collapsed", f"{words} (limits {limits}).", measured)
+    if last > limit["noise"]:
+        return Finding("noise", f"Generated examples vary {shown(last)} times as much as real ones.", measured)
+    return Finding("differ", f"{words}.", measured)
+
+
+QUESTION = Question(
+    code="G3.1",
+    name="generated examples differ",
+    asks="Do the examples of a generator differ as much as real ones do?",
+    why="A generator that gives a few examples again and again can fool its discriminator for long: the losses of both "
+    "look healthy.",
+    needs=("generated/variance",),
+    panel=4,
+    thresholds=(
+        SAMPLES,
+        Threshold(
+            name="patience",
+            value=200,
+            unit="steps",
+            meaning="before this, a generator may be at its start",
+            seed="",
+            decision="chosen: generators begin with little variance",
+        ),
+        Threshold(
+            name="variance",
+            value=0.1,
+            unit="of the variance of real examples",
+            meaning="a generator with less, and a low rank, has collapsed",
+            seed="",
+            decision="chosen: four collapsed DCGANs ended at 1.8% to 7.4%; a healthy slow one passed through 7.1%, so "
+            "the rank must also be low",
+        ),
+        Threshold(
+            name="rank",
+            value=0.6,
+            unit="of the effective rank of real examples",
+            meaning="a generator with less, and little variance, has collapsed",
+            seed="",
+            decision="chosen on the same runs: the slow one kept about 90% and more while it had little variance",
+        ),
+        Threshold(
+            name="equal",
+            value=1e-6,
+            unit="of the variance of real examples",
+            meaning="below this, all examples of a batch are one example",
+            seed="",
+            decision="rounding",
+        ),
+        Threshold(
+            name="noise",
+            value=10,
+            unit="times the variance of real examples",
+            meaning="a generator with more is not in the range of the data",
+            seed="",
+            decision="chosen: real and generated examples are scaled alike",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="differ", answer=PASS, meaning="generated examples differ as real ones do"),
+        Outcome(
+            name="collapsed",
+            answer=SUSPECT,
+            meaning="the generator has collapsed to few examples",
+            fix="Lower the generator's learning rate and train the discriminator more often. Then add what shows it "
+            "whole batches (minibatch standard deviation), or use a Wasserstein loss with a gradient penalty.",
+            experiment="Look at 64 generated examples. Continue from a checkpoint before the collapse with a third of "
+            "the generator's learning rate: if they stay different, it was too high.",
+            may_pass=True,
+            explains=("V1",),
+        ),
+        Outcome(
+            name="equal",
+            answer=SUSPECT,
+            meaning="the generator gives one example for the whole batch",
+            fix="Draw one noise vector for each example: torch.randn(batch, size), not expanded from one. Check that "
+            "the noise reaches the generator's output.",
+            experiment="Print the variance of the noise over the batch. If it is zero, the noise is drawn once.",
+            may_pass=True,
+            explains=("V1",),
+        ),
+        Outcome(
+            name="noise",
+            answer=SUSPECT,
+            meaning="generated examples are far outside the range of the data",
+            fix="End the generator with the range of the data (tanh for -1 to 1), and scale real examples to it.",
+            experiment="Print the smallest and largest value of a real and of a generated batch.",
+            may_pass=True,
+        ),
+    ),
+    find=find,
+    always=True,
+    special=True,
+)

@@ -1,0 +1,107 @@
+"""G3.3: can the scores of a contrastive loss separate examples?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals.common import SAMPLES, compared, last_samples
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    others = compared(run)
+    if others is None:
+        raise NotApplicable("the loss is not a cross-entropy over the examples of the batch")
+    peak, alike = (last_samples(run, name, limit) for name in ("targets/peak", "output_alike"))
+    low = limit["flat"] * math.log(others)
+    measured = {"scores": others} | ({} if peak is None else {"peak": peak})
+    if peak is not None and alike is not None and peak < low and alike < limit["apart"]:
+        message = f"The best score of an example is {shown(peak)} above the median score (limit {shown(low)}), "
+        return Finding("flat", f"{message}although the embeddings point in different directions.", measured)
+    outcome = "few" if others <= limit["few"] else "some" if others < limit["some"] else "separate"
+    words = f"Each example has {others:g} scores"
+    words += "" if peak is None else f"; the best is {shown(peak)} above the median"
+    return Finding(outcome, f"{words}.", measured)
+
+
+_LARGER = "Use a larger batch, a queue of former embeddings, or gather embeddings from all processes."
+
+QUESTION = Question(
+    code="G3.3",
+    name="scores separate examples",
+    asks="Can the scores of a contrastive loss separate examples?",
+    why="A temperature that is too high makes all scores equal: the loss stays near that of a guess. With few "
+    "negatives the task is too easy to learn much from it.",
+    needs=("targets/peak",),
+    panel=1,
+    thresholds=(
+        SAMPLES,
+        Threshold(
+            name="patience",
+            value=200,
+            unit="steps",
+            meaning="before this, embeddings may be at their start",
+            seed="",
+            decision="measured: three healthy runs have spread their embeddings by then",
+        ),
+        Threshold(
+            name="flat",
+            value=0.1,
+            unit="of the logarithm of the number of scores",
+            meaning="if the best score is above the median by less, scores cannot separate examples",
+            seed="",
+            decision="to find one of n with a probability of a half takes a score that is ln n above the others",
+        ),
+        Threshold(
+            name="apart",
+            value=0.9,
+            unit="length of the mean unit output",
+            meaning="embeddings below this point in different directions",
+            seed="",
+            decision="measured: untrained embeddings start at 0.97",
+        ),
+        Threshold(
+            name="few",
+            value=4,
+            unit="scores",
+            meaning="with so few the task is too easy",
+            seed="",
+            decision="chosen: two images in two views each",
+        ),
+        Threshold(
+            name="some",
+            value=16,
+            unit="scores",
+            meaning="with fewer, embeddings are worse than they could be",
+            seed="",
+            decision="chosen: usual batches have 64 and more",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="separate", answer=PASS, meaning="scores can separate examples"),
+        Outcome(name="some", answer=NOTE, meaning="each example is compared with few others", fix=_LARGER),
+        Outcome(
+            name="few",
+            answer=SUSPECT,
+            meaning="each example is compared with too few others",
+            fix=_LARGER,
+            experiment="Train 500 steps with a batch of 64, and compare a linear classifier on both embeddings.",
+        ),
+        Outcome(
+            name="flat",
+            answer=SUSPECT,
+            meaning="the scores of a contrastive loss hardly differ: its temperature is too high",
+            fix="Normalise the embeddings and divide their similarities by a temperature of 0.05 to 0.5.",
+            experiment="Train 300 steps with a temperature of 0.1 and compare the losses at step 300. If the new one "
+            "is lower, the temperature was too high.",
+            may_pass=True,
+            explains=("V1", "S1.4", "G3.4"),
+        ),
+    ),
+    find=find,
+    always=True,
+    special=True,
+)
