@@ -18,8 +18,7 @@ HOW = "call run.watch(model, optimizer) on every rank before training"
 _NORMS = "block_param_norm/"
 
 _TINY = 1e-300  # instead of a division by zero
-_MOST_RANKS = 8  # whose blocks are compared if the structure is not known
-_FEWEST = 2  # samples that show whether gradients agree
+_COMPARED_RANKS = 8  # whose blocks are compared if the structure is not known
 
 
 def joined(run: Signals) -> Ranks:
@@ -134,15 +133,15 @@ class BlockAgreement:
     steps: tuple[int, ...]  # that were compared
 
 
-def block_agreement(run: Signals) -> BlockAgreement | None:
-    """None if there is nothing to compare: one rank alone has blocks, or each has others, as in a pipeline."""
+def block_agreement(run: Signals, fewest: float) -> BlockAgreement | None:
+    """Of blocks with so many samples; None if each rank has other blocks, as in a pipeline, or none has any."""
     ranks, end = joined(run), healthy_until(run)
-    compared = ranks.present[:_MOST_RANKS]
+    compared = ranks.present[:_COMPARED_RANKS]
     gradients, starts = (_by_block(ranks, compared, kind) for kind in (GRADIENT, START))
     if not gradients or any(len(columns) < len(compared) for columns in gradients.values()):
         return None
     found = {block: matrix_of(columns).before(end) for block, columns in gradients.items()}
-    found = {block: matrix for block, matrix in found.items() if int(matrix.compared.sum()) >= _FEWEST}
+    found = {block: matrix for block, matrix in found.items() if int(matrix.compared.sum()) >= fewest}
     equal = [block for block, matrix in found.items() if not np.any(matrix.differs) and _changes(matrix)]
     unequal = [block for block, matrix in found.items() if np.all(matrix.differs[matrix.compared])]
     begin_equal = [block for block in unequal if _all_equal(matrix_of(starts.get(block, {})))]

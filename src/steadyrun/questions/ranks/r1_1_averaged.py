@@ -26,7 +26,7 @@ _FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
     if ranks.kind == UNKNOWN and not any(ranks.groups(name) for name in ranks.classes):
-        return _of_unknown_structure(block_agreement(run))
+        return _of_unknown_structure(block_agreement(run, limit["samples"]))
     found = compared(run)
     for difference in found:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
