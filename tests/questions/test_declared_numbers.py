@@ -45,7 +45,6 @@ EXCEPTIONS = {
     "_LAST_STEPS": "presentation: steps whose median is the usual duration",
     "_MOST_CELLS": "method: numbers of all ranks that are kept, so that memory is bounded",
     "_MOST_ROWS": "method: rows of all ranks that are read, so that time is bounded",
-    "_COMPARED_RANKS": "method: ranks whose blocks are read if the structure is not known, so that time is bounded",
     "_MOST_HASHES": "method: hashes of all ranks that are kept, so that memory is bounded",
     "_COLUMNS": "method: columns of a rank, to divide the memory among them",
     "_FEWEST_STEPS": "method: steps of a column that are kept, however many ranks there are",

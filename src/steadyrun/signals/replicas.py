@@ -18,7 +18,7 @@ HOW = "call run.watch(model, optimizer) on every rank before training"
 _NORMS = "block_param_norm/"
 
 _TINY = 1e-300  # instead of a division by zero
-_COMPARED_RANKS = 8  # whose blocks are compared if the structure is not known
+_MOST_RANKS = 8  # whose blocks are compared if the structure is not known
 
 
 def joined(run: Signals) -> Ranks:
@@ -136,7 +136,7 @@ class BlockAgreement:
 def block_agreement(run: Signals, fewest: float) -> BlockAgreement | None:
     """Of blocks with so many samples; None if each rank has other blocks, as in a pipeline, or none has any."""
     ranks, end = joined(run), healthy_until(run)
-    compared = ranks.present[:_COMPARED_RANKS]
+    compared = ranks.present[:_MOST_RANKS]
     gradients, starts = (_by_block(ranks, compared, kind) for kind in (GRADIENT, START))
     if not gradients or any(len(columns) < len(compared) for columns in gradients.values()):
         return None
