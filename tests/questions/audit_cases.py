@@ -483,6 +483,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.4", "nothing-yet", stuck(**{"epsilon_share/0": at(0.95)})),
     ("S1.4", "nothing-yet", stuck(manifest={"model": {"dropout": {"drop": 0.9}}})),
     ("S1.4", "nothing-yet", stuck(manifest=objective(smoothing=0.9))),
+    (
+        "S1.4",
+        "nothing-yet",
+        stuck(manifest=objective(contrastive=True, classes=8), **{"targets/peak": at(0.05), "output_alike": at(0.2)}),
+    ),
     ("S1.4", "nothing-yet", stuck(loss=first_loss_of(STUCK, 20.0), manifest={"initial_weights": [WIDE, BIAS]})),
     ("S1.4", "nothing-yet", stuck(grad_norm=first_loss_of(NORMS, 200.0), manifest={"initial_weights": [WIDE, BIAS]})),
     ("S1.4", "pass", stuck(loss=STUCK - 1.08)),

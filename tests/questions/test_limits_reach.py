@@ -70,6 +70,7 @@ ASKED = [
     ("S1.4", "nothing-yet", "C7.4", "epsilon", 1.0, "unrelated"),
     ("S1.4", "nothing-yet", "C7.5", "rate", 1.0, "unrelated"),
     ("S1.4", "nothing-yet", "C7.6", "large", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "G3.3", "flat", 1e-6, "unrelated"),
     ("S1.4", "nothing-yet", "C5.1", "rather_wide", 100.0, "unrelated"),
     ("S1.4", "nothing-yet", "C1.1", "high", 1000.0, "unrelated"),
     ("S1.4", "nothing-yet", "C1.2", "high", 1000.0, "unrelated"),

@@ -44,6 +44,8 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
         return f"{target.name}: not recorded; the reason is above"
     if (ending.code != 0 or ending.interrupted) and not recorder.stepped:
         return f"{target.name} ended before its first optimizer step (exit code {ending.code}): nothing is recorded"
+    if recorder.stepped:
+        return f"{target.name} made optimizer steps, but no module holds their parameters: nothing is recorded"
     if _children_worked():
         return (
             f"{target.name} did its work in child processes, which are not recorded: start each of them with "
@@ -51,8 +53,6 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
         )
     if "torch" not in sys.modules:
         return f"{target.name} never imported torch: nothing is recorded; steadyrun.record takes numbers of any program"
-    if recorder.stepped:
-        return f"{target.name} made optimizer steps, but no module holds their parameters: nothing is recorded"
     return f"{target.name} made no optimizer step of torch: nothing is recorded"
 
 

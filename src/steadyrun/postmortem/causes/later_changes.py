@@ -13,6 +13,8 @@ LATER_CHANGES = {
     "R1.1 not-averaged": "model.module(inputs) -> model(inputs)",
     "R1.1 partly": "DistributedDataParallel(model)   # after every parameter was created",
     "R1.1 sometimes": "no_sync() for all micro-batches of a step except the last, on every rank",
+    "R1.1 some-differ": "all_reduce(parameter.grad)   # for every parameter, without exception",
+    "R1.2 other-end": "no change of parameters on one rank alone; a memory test of the host",
     "R1.2 other-start": "torch.distributed.broadcast(parameter.data, 0)   # for each parameter, before the first step",
     "R1.2 parted": "the last checkpoint before this step on all ranks; a memory test of the host",
     "R1.3 rate": "scheduler: built from the same numbers on every rank, stepped once per optimizer step",
