@@ -114,6 +114,10 @@ def with_blocks(*norms: float) -> Synthetic:
 STUCK = 2.08 + 0.01 * np.random.default_rng(1).normal(0, 1, 600)
 
 
+OFTEN = np.arange(0, 600, 20)
+FLAT_SCORES = {"targets/peak": (OFTEN, np.full(30, 0.05)), "output_alike": (OFTEN, np.full(30, 0.2))}
+
+
 def stuck(loss: Any = STUCK, **more: Any) -> Synthetic:
     """A classifier that never gets below the entropy of its labels."""
     series = {
@@ -483,11 +487,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.4", "nothing-yet", stuck(**{"epsilon_share/0": at(0.95)})),
     ("S1.4", "nothing-yet", stuck(manifest={"model": {"dropout": {"drop": 0.9}}})),
     ("S1.4", "nothing-yet", stuck(manifest=objective(smoothing=0.9))),
-    (
-        "S1.4",
-        "nothing-yet",
-        stuck(manifest=objective(contrastive=True, classes=8), **{"targets/peak": at(0.05), "output_alike": at(0.2)}),
-    ),
+    ("S1.4", "nothing-yet", stuck(manifest=objective(contrastive=True, classes=8), **FLAT_SCORES)),
     ("S1.4", "nothing-yet", stuck(loss=first_loss_of(STUCK, 20.0), manifest={"initial_weights": [WIDE, BIAS]})),
     ("S1.4", "nothing-yet", stuck(grad_norm=first_loss_of(NORMS, 200.0), manifest={"initial_weights": [WIDE, BIAS]})),
     ("S1.4", "pass", stuck(loss=STUCK - 1.08)),
