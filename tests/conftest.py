@@ -28,6 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every", type=int, default=1, metavar="N", help="run the first of every N tests of each file")
 
 
+@pytest.fixture(autouse=True)
+def left_modes() -> Iterator[None]:
+    """End what a test's open run has put around torch's functions: the next test may count calls."""
+    yield
+    torch = sys.modules.get("torch")
+    while torch is not None and torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     every = config.getoption("--every")
