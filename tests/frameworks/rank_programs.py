@@ -98,7 +98,7 @@ def transformers(path: Path, *, same: bool) -> None:
 
     from steadyrun.integrations.transformers import SteadyrunCallback
 
-    class OwnLoader(Trainer):
+    class SameLoader(Trainer):
         """The mistake: a loader that is not split among the ranks."""
 
         def get_train_dataloader(self) -> DataLoader[Any]:
@@ -117,7 +117,7 @@ def transformers(path: Path, *, same: bool) -> None:
         disable_tqdm=True,
         logging_steps=8,
     )
-    OwnLoader(tiny_gpt(), arguments, train_dataset=Texts(1024), callbacks=[SteadyrunCallback(path)]).train()
+    SameLoader(tiny_gpt(), arguments, train_dataset=Texts(1024), callbacks=[SteadyrunCallback(path)]).train()
 
 
 def logged_alone(path: Path) -> None:
