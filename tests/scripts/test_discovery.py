@@ -109,9 +109,25 @@ def test_parameters_outside_of_modules_are_named() -> None:
     layer, loose = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
     found = discovery.find([torch.optim.SGD([*layer.parameters(), loose], lr=0.1)], layer, None, None)
     assert found is not None
-    assert found.doubts == ["1 parameters of the optimizer are in no module, and are not watched"]
+    assert found.doubts[0] == "1 parameter of the optimizer in no module: not watched"
     alone = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
     assert discovery.find([alone], None, None, None) is None
+
+
+def test_a_loss_scaler_of_an_earlier_training_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.Linear(2, 2)
+    earlier, own, another = (torch.amp.GradScaler("cpu") for _ in range(3))
+    earlier.scale(torch.ones(()))
+    alive = [layer, earlier, own]
+    monkeypatch.setattr(discovery.gc, "get_objects", lambda: alive)
+    found = discovery.find([sgd(layer)], layer, None, None)
+    assert found is not None
+    assert found.scaler is own
+    alive.append(another)
+    found = discovery.find([sgd(layer)], layer, None, None)
+    assert found is not None
+    assert found.scaler is None
+    assert found.doubts == ["2 loss scalers found: the loss is recorded as scaled"]
 
 
 def train(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from steadyrun.program.frames import callers, variables
+from steadyrun.text import counted
 
 _FRAMES = 40
 _NOT_THE_SCRIPT = ("torch", "steadyrun", "runpy")  # packages whose variables name nothing of the script's
@@ -90,7 +91,7 @@ def find(
     everything = {id(parameter) for parameter in model.parameters()}
     loose = set().union(*map(owned, optimizers)) - everything
     if loose:
-        doubts.append(f"{len(loose)} parameters of the optimizer are in no module, and are not watched")
+        doubts.append(f"{counted(len(loose), 'parameter')} of the optimizer in no module: not watched")
     return _with_helpers(found, live)
 
 
@@ -202,7 +203,9 @@ def _with_helpers(found: TrainedObjects, live: _LiveObjects) -> TrainedObjects:
         found.doubts.append(
             f"{others} more scheduler{'s' * (others > 1)} found: their learning rates are recorded, not expected"
         )
-    scalers = [scaler for scaler in live.scalers if scaler.is_enabled()]
+    enabled = [scaler for scaler in live.scalers if scaler.is_enabled()]
+    unused = [scaler for scaler in enabled if vars(scaler).get("_scale") is None]
+    scalers = unused or enabled  # those of an earlier training have scaled a loss
     found.scaler = scalers[0] if len(scalers) == 1 else None
     if len(scalers) > 1:
         found.doubts.append(f"{len(scalers)} loss scalers found: the loss is recorded as scaled")
