@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.supervision.counts import Counts
 from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
@@ -22,6 +23,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable(f"the sampled inputs contain only {measured['given']:g} end-of-text tokens")
     if masked is None or float(np.min(masked.values)) >= 1:
         raise NotApplicable("no target is masked")
+    if Counts(run.about("supervision")).learned("assistant") == 0:
+        raise NotApplicable("no token of an answer is learned")
     facts = f"The end-of-text token occurs {measured['given']:g} times in the sampled inputs"
     early = float(np.sum(given.values[: np.argmax(np.cumsum(given.values) >= limit["ends"]) + 1]))
     if measured["asked"] == 0 and early >= limit["ends"]:
