@@ -347,6 +347,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.1", "out-of-reach", run(**{"fit_out_of_reach/squared": at(0.5)})),
     ("A3.1", "pass", run(**{"fit_out_of_reach/squared": at(0.1)})),
     ("A3.1", "rewards-errors", run(**{"fit_weight/squared": at(-2.0)})),
+    ("A3.1", "pass", run(manifest=objective(advantages=True), **{"fit_weight/classes": at(-0.01)})),
     ("A3.1", "pass", run(**{"fit_weight/squared": at(2.0)})),
     ("A3.1", "one-sided", run(**{"fit_odds/logits": at(100.0)})),
     ("A3.1", "pass", run(**{"fit_odds/logits": at(1.2)})),

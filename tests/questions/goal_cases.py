@@ -147,6 +147,8 @@ CASES: list[tuple[str, str, Any]] = [
     ("G1.2", "stay", goal(logps__chosen=-200 + SHAKY, logps__rejected=-210 - 50 * UP)),
     ("G1.2", "both-fall", goal(logps__chosen=-200 - 40 * UP + SHAKY, logps__rejected=-210 - 90 * UP)),
     ("G1.2", "chosen-falls", goal(logps__chosen=-200 - 40 * UP + SHAKY)),
+    ("G1.2", "collapse", goal(logps__chosen=-2 - 20 * np.minimum(1, ROWS / 25) + 6 * SHAKY)),  # pairs differ
+    ("G1.2", "stay", goal(logps__chosen=-2 - 2 * UP + 5 * SHAKY)),
     ("G1.2", "collapse", goal(logps__chosen=-200 - 400 * UP + SHAKY, logps__rejected=-210 - 900 * UP)),
     ("G2.1", "not-applicable", policy()),
     ("G2.1", "vary", policy(frac_reward_zero_std=0.3 + 0.01 * SHAKY)),
