@@ -168,8 +168,9 @@ def test_list_goes_to_stdout() -> None:
 
 def test_list_has_columns_for_name_leaf_and_summary() -> None:
     printed = demo("--list").stdout.splitlines()
-    lines = [line for line in printed if line and not line.startswith("Several processes")]
-    assert len(printed) - len(lines) == 2
+    titles = ("Fine-tuning and policies", "Several processes (--ranks 2)")
+    lines = [line for line in printed if line and line not in titles]
+    assert len(printed) - len(lines) == 4
     rows = [re.split(r" {2,}", line) for line in lines]
     assert ["healthy", "-", "the healthy reference run"] in rows
     assert ["bad-init", "C5.1", "initial weights are 100 times too large"] in rows

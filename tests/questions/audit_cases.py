@@ -71,13 +71,15 @@ def validations(*modes: tuple[int, int], sensitive: int = 3) -> list[Event]:
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": count}) for index, count in enumerate(counts)]
 
 
-def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event]:
-    """Validations of a copy: its distance from the model, its size, the model's."""
+def copies(*facts: tuple[float, float, float], untouched: int = 0, passes: int = 0) -> list[Event]:
+    """Validations of a copy: its distance from the model, its size, the model's; `passes` of the model beside it."""
     names = ("copy_distance", "copy_size", "size")
-    modes = [dict(zip(names, one, strict=True)) | {"copy_untouched": untouched} for one in facts]
+    others = {"copy_untouched": untouched, "passes": passes}
+    modes = [dict(zip(names, one, strict=True)) | others for one in facts]
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
 
 
+TUNED = {"init": "pretrained"}
 AVERAGE = ((0.2, 5.0, 5.1), (0.15, 5.1, 5.2), (0.1, 5.3, 5.4))
 
 
@@ -272,6 +274,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "not-applicable", run(events=validations((3, 0)))),
     ("A2.5", "pass", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3)))),
     ("A2.5", "never-moves", run(events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3)))),
+    ("A2.5", "never-moves", run(events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3), passes=1))),
+    ("A2.5", "never-moves", run(config=TUNED, events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3)))),
+    ("A2.5", "pass", run(config=TUNED, events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3), passes=1))),  # a reference
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
@@ -342,6 +347,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.1", "out-of-reach", run(**{"fit_out_of_reach/squared": at(0.5)})),
     ("A3.1", "pass", run(**{"fit_out_of_reach/squared": at(0.1)})),
     ("A3.1", "rewards-errors", run(**{"fit_weight/squared": at(-2.0)})),
+    ("A3.1", "pass", run(manifest=objective(advantages=True), **{"fit_weight/classes": at(-0.01)})),
     ("A3.1", "pass", run(**{"fit_weight/squared": at(2.0)})),
     ("A3.1", "one-sided", run(**{"fit_odds/logits": at(100.0)})),
     ("A3.1", "pass", run(**{"fit_odds/logits": at(1.2)})),

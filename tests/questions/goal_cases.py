@@ -121,6 +121,11 @@ CASES: list[tuple[str, str, Any]] = [
     ("L1.2", "zero", adapted()),
     ("L1.2", "not-zero", adapted([*BASE, LORA[0], weight(NAMES[1])])),
     ("L1.2", "trained-before", adapted([*BASE, LORA[0], weight(NAMES[1])], config={"init": "pretrained"})),
+    (
+        "L1.2",
+        "not-zero",  # drawn as torch draws any layer: only the base is pretrained
+        adapted([*BASE, LORA[0], {**weight(NAMES[1], largest=0.35), "fan_in": 8}], config={"init": "pretrained"}),
+    ),
     ("L1.2", "both-zero", adapted([*BASE, weight(NAMES[0], largest=0.0), LORA[1]])),
     ("L1.3", "not-applicable", goal(loss=DOWN)),
     ("L1.3", "usual", adapted(adapters={"scale": [2.0, 2.0]})),
@@ -143,13 +148,16 @@ CASES: list[tuple[str, str, Any]] = [
     ("G1.2", "stay", goal(logps__chosen=-200 + SHAKY, logps__rejected=-210 - 50 * UP)),
     ("G1.2", "both-fall", goal(logps__chosen=-200 - 40 * UP + SHAKY, logps__rejected=-210 - 90 * UP)),
     ("G1.2", "chosen-falls", goal(logps__chosen=-200 - 40 * UP + SHAKY)),
+    ("G1.2", "collapse", goal(logps__chosen=-2 - 20 * np.minimum(1, ROWS / 25) + 6 * SHAKY)),  # pairs differ
+    ("G1.2", "stay", goal(logps__chosen=-2 - 2 * UP + 5 * SHAKY)),
     ("G1.2", "collapse", goal(logps__chosen=-200 - 400 * UP + SHAKY, logps__rejected=-210 - 900 * UP)),
     ("G2.1", "not-applicable", policy()),
     ("G2.1", "vary", policy(frac_reward_zero_std=0.3 + 0.01 * SHAKY)),
     ("G2.1", "vary", policy(reward_std=0.3 + 0.01 * SHAKY)),
     ("G2.1", "all-right", policy(SOLVED, frac_reward_zero_std=np.minimum(1.0, ROWS / 30))),
     ("G2.1", "all-wrong", policy(np.zeros(60), frac_reward_zero_std=np.ones(60))),
-    ("G2.1", "all-wrong", policy(DOWN, reward_std=np.where(ROWS < 30, 0.4, 0.0))),
+    ("G2.1", "all-wrong", policy(0.6 + 0.4 * DOWN, reward_std=np.zeros(60))),
+    ("G2.1", "lost", policy(DOWN, reward_std=np.where(ROWS < 30, 0.4, 0.0))),
     ("G2.2", "not-applicable", policy()),
     ("G2.2", "not-applicable", goal(loss=DOWN, entropy=DOWN)),  # not of a policy
     ("G2.2", "not-applicable", policy(entropy=UP - 0.5)),  # of continuous actions

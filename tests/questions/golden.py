@@ -22,8 +22,9 @@ import steadyrun
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
-from steadyrun.trees.walker import walk
-from steadyrun.tutor.faults import FAULTS, load_recipe
+from steadyrun.trees.walker import Asked, walk
+from steadyrun.tutor.faults import OF_ONE_PROCESS, load_recipe
+from steadyrun.tutor.faults.tuning import TUNING_FAULTS
 from steadyrun.tutor.train import train_recorded
 
 TABLE = Path(__file__).with_name("golden.toml")
@@ -43,11 +44,15 @@ SIGNS = {CERTAIN: "F", NONE: ".", OPEN: "+", MAY_FOLLOW: "~"}
 
 @dataclass(frozen=True)
 class Row:
-    """What is expected of a run: the answer of every code, the leaf with its outcome, the audits that find a fault."""
+    """What is expected of a run: the answer of every code, the leaf with its outcome, the audits that find a fault.
+
+    `headline` is what the report begins with; empty if that is not listed.
+    """
 
     answers: dict[str, str]
     leaf: str
     audits: frozenset[str]
+    headline: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Seen:
     kinds: dict[str, str]
     leaf: str
     audits: frozenset[str]
+    headline: str = "none"
 
 
 def rows(text: str | None = None) -> dict[str, Row]:
@@ -71,7 +77,8 @@ def _row(fault: str, given: dict[str, object], default: dict[str, str]) -> Row:
         raise ValueError(f"[{fault}] has no leaf")
     leaf, audits = str(given.pop("leaf")), given.pop("audits", [])
     assert isinstance(audits, list)
-    return Row(_answers(default, given), leaf, frozenset(audits))
+    headline = str(given.pop("headline", ""))
+    return Row(_answers(default, given), leaf, frozenset(audits), headline)
 
 
 def _answers(default: dict[str, str], given: dict[str, object]) -> dict[str, str]:
@@ -92,12 +99,17 @@ def seen(view: steadyrun.RunView) -> Seen:
     """What every question answers on a recorded run, and what a check ends at."""
     path = walk(QUESTIONS, Signals(view), {}, go_on=True).path
     bad = [a for a in path if a.question.code not in CODES and (a.answer.kind == FAULT or a.answer.outcome == "failed")]
-    leaf = steadyrun.check(view.root).leaf
+    report = steadyrun.check(view.root)
     return Seen(
         {a.question.code: a.answer.kind for a in path if a.question.code in CODES},
-        "none" if leaf is None else f"{leaf.question.code} {leaf.answer.outcome}",
+        _named(report.leaf),
         frozenset(f"{a.question.code} {a.answer.outcome}" for a in bad),
+        _named(report.headline),
     )
+
+
+def _named(asked: Asked | None) -> str:
+    return "none" if asked is None else f"{asked.question.code} {asked.answer.outcome}"
 
 
 def differences(row: Row, run: Seen) -> list[str]:
@@ -109,6 +121,8 @@ def differences(row: Row, run: Seen) -> list[str]:
     ]
     if not leaf_fits(row, run.leaf):
         wrong.append(f"leaf: {row.leaf} expected, {run.leaf} found")
+    if row.headline and run.headline != row.headline:
+        wrong.append(f"headline: {row.headline} expected, {run.headline} found")
     if run.audits != row.audits:
         wrong.append(f"audits: {sorted(row.audits)} expected, {sorted(run.audits)} found")
     return wrong
@@ -162,13 +176,16 @@ def updated(text: str, fault: str, runs: list[Seen]) -> Update:
             update.put(fault, code, answer, fitting[:1] or sorted(kinds))
     if not all(leaf_fits(row, run.leaf) for run in runs):
         update.put(fault, "leaf", row.leaf, [run.leaf for run in runs])
+    listed = row.headline or fault in TUNING_FAULTS
+    if listed and not all(run.headline == row.headline for run in runs):
+        update.put(fault, "headline", row.headline, [run.headline for run in runs])
     if not all(run.audits == row.audits for run in runs):
         update.put(fault, "audits", sorted(row.audits), [sorted(run.audits) for run in runs])
     return update
 
 
 _ENTRY = re.compile(r'"?([\w.]+)"?\s*=\s*("[^"]*"|\[[^\]]*\])')
-_ORDER = ("leaf", "audits")  # then the codes
+_ORDER = ("leaf", "headline", "audits")  # then the codes
 
 
 def put(text: str, fault: str, name: str, value: str | list[str]) -> str:
@@ -183,7 +200,7 @@ def put(text: str, fault: str, name: str, value: str | list[str]) -> str:
     changed = "".join(lines)
     without = "".join(lines[:line_index] + lines[line_index + 1 :])
     commented = "#" in lines[line_index] or lines[line_index - 1].startswith("#")
-    needless = name != "leaf" and not commented and rows(without)[fault] == rows(changed)[fault]
+    needless = name not in ("leaf", "headline") and not commented and rows(without)[fault] == rows(changed)[fault]
     return without if needless else changed
 
 
@@ -209,7 +226,7 @@ def _rank(name: str) -> tuple[int, str]:
 def trained(fault: str, folder: Path) -> Iterator[Seen]:
     for seed in SEEDS:
         root = folder / f"{fault}-{seed}" / fault
-        train_recorded(load_recipe(fault, seed=seed, steps=FAULTS[fault].steps), root)
+        train_recorded(load_recipe(fault, seed=seed, steps=OF_ONE_PROCESS[fault].steps), root)
         yield seen(steadyrun.open_run(root))
 
 
@@ -237,9 +254,9 @@ def main() -> int:
     if given.show:
         print(compact(rows()))
         return 0
-    if unknown := set(given.update) - set(FAULTS):
-        parser.error(f"there is no fault {min(unknown)!r}; there are: {', '.join(FAULTS)}")
-    return 0 if update_table(given.update or FAULTS) else 1
+    if unknown := set(given.update) - set(OF_ONE_PROCESS):
+        parser.error(f"there is no fault {min(unknown)!r}; there are: {', '.join(OF_ONE_PROCESS)}")
+    return 0 if update_table(given.update or OF_ONE_PROCESS) else 1
 
 
 if __name__ == "__main__":

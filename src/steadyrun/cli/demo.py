@@ -123,8 +123,8 @@ def demo(
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Number of optimizer steps, which is also the length of the schedule. Default: 2000, or 600 with "
-            "--ranks."
+            help="Number of optimizer steps, which is also the length of the schedule. Default: 2000; 200 for "
+            "fine-tuning and policies; 600 with --ranks."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of the data.")] = 42,
@@ -150,6 +150,7 @@ def demo(
       steadyrun demo no-warmup --steps 300  a short run with a fault
       steadyrun demo --seed 7 --out runs/7  another seed, another folder
       steadyrun demo rare-token-spike --remedy  the fault fixed
+      steadyrun demo flipped-advantage      a policy that unlearns
       steadyrun demo --ranks 2 past-ddp     two processes that never average
 
     It trains on English verb sentences, checks the run, replays an incident,
@@ -167,7 +168,7 @@ def demo(
     if ranks > 1:
         _demo_of_ranks(fault, out, RANK_STEPS if steps is None else steps, seed, ranks, remedy, train_only, force)
         return
-    recipe = _recipe(fault, STEPS if steps is None else steps, seed, remedy)
+    recipe = _recipe(fault, _usual_steps(fault) if steps is None else steps, seed, remedy)
     name = f"{fault}-remedied" if remedy else fault
     directory = _directory(name, out, force)
     try:
@@ -205,26 +206,36 @@ def _require_tutor() -> None:
 def _print_faults() -> None:
     from steadyrun.tutor.faults import FAULTS
     from steadyrun.tutor.faults.ranks import RANK_FAULTS
+    from steadyrun.tutor.faults.tuning import TUNING_FAULTS
 
     width = max(map(len, FAULTS))
-    for name, fault in FAULTS.items():
-        typer.echo(f"{name:<{width}}  {fault.leaf or fault.note or '-':<4}  {fault.summary}")
+    for title, faults in (("", FAULTS), ("\nFine-tuning and policies", TUNING_FAULTS)):
+        if title:
+            typer.echo(title)
+        for name, fault in faults.items():
+            typer.echo(f"{name:<{width}}  {fault.leaf or fault.note or '-':<4}  {fault.summary}")
     typer.echo("\nSeveral processes (--ranks 2)")
     for name, of_ranks in RANK_FAULTS.items():
         typer.echo(f"{name:<{width}}  {of_ranks.leaf or '-':<4}  {of_ranks.summary}")
 
 
+def _usual_steps(fault: str) -> int:
+    from steadyrun.tutor.faults.tuning import TUNING_FAULTS
+
+    return TUNING_FAULTS[fault].steps if fault in TUNING_FAULTS else STEPS
+
+
 def _recipe(fault: str, steps: int, seed: int, remedy: bool) -> Recipe:
-    from steadyrun.tutor.faults import FAULTS, load_recipe
+    from steadyrun.tutor.faults import OF_ONE_PROCESS, load_recipe
     from steadyrun.tutor.faults.ranks import RANK_FAULTS
 
-    if fault in RANK_FAULTS and fault not in FAULTS:
+    if fault in RANK_FAULTS and fault not in OF_ONE_PROCESS:
         fail(f"{fault} is a fault of several processes", f"type: {as_typed('steadyrun')} demo --ranks 2 {fault}")
     clip = _clip_of(EXPERIMENTS / fault, steps, seed) if remedy else None
     try:
         return load_recipe(fault, remedied=remedy, steps=steps, seed=seed, **({} if clip is None else {"clip": clip}))
     except ValueError as error:
-        fail(str(error), f"see: steadyrun demo {'--help' if fault in FAULTS else '--list'}")
+        fail(str(error), f"see: steadyrun demo {'--help' if fault in OF_ONE_PROCESS else '--list'}")
 
 
 def _clip_of(run: Path, steps: int, seed: int) -> float | None:
@@ -277,14 +288,14 @@ def _create(directory: Path) -> None:
 def _train(fault: str, recipe: Recipe, directory: Path) -> TrainResult:
     import torch
 
-    from steadyrun.tutor.faults import FAULTS
+    from steadyrun.tutor.faults import OF_ONE_PROCESS
     from steadyrun.tutor.train import train_recorded
 
     # Tensors this small gain little from a second thread, and on a busy machine threads that wait for each
     # other cost much more. One thread also means the same order of summation on every machine.
     torch.set_num_threads(1)
     config = recipe.config
-    what = f"{fault}, with the fault fixed" if recipe.remedied else f"{fault}: {FAULTS[fault].summary}"
+    what = f"{fault}, with the fault fixed" if recipe.remedied else f"{fault}: {OF_ONE_PROCESS[fault].summary}"
     say(f"{what}\n{config.steps} steps, warmup {config.warmup_steps}, seed {config.seed}, into {directory}")
     with _progress() as progress:
         return train_recorded(recipe, directory, _show_steps(progress, config.steps))
@@ -360,11 +371,11 @@ def _show_steps(progress: Progress, steps: int) -> OnStep:
 
 def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, explained: bool) -> None:
     """Print the next commands."""
-    from steadyrun.tutor.faults import FAULTS
+    from steadyrun.tutor.faults import OF_ONE_PROCESS
 
     run = shlex.quote(str(directory))
     lines = [f"check {run}", f"dashboard {run} --open", *more, "demo --list"]
-    if not remedied and FAULTS[fault].remedy is not None:
+    if not remedied and OF_ONE_PROCESS[fault].remedy is not None:
         lines.insert(len(lines) - 1, f"demo {fault} --remedy")
     lines.append(f"demo {'rare-token-spike' if fault == 'healthy' or not explained else 'healthy'}")
     typer.echo(f"\nNext:\n{commands(lines)}")
@@ -374,9 +385,13 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
     import steadyrun
 
     series = len(steadyrun.open_run(directory).names())
+    validation = ""
+    if result.val_losses:
+        baseline = f" (n-gram baseline {shown(result.baseline_loss)})" if result.baseline_loss else ""
+        validation = f"  validation loss  {shown(result.val_losses[-1])}{baseline}\n"
     typer.echo(
         f"{fault}: {counted(len(result.losses), 'step')} in {shown(result.seconds)} s\n"
         f"  training loss    {shown(result.losses[0])} at the first step, {shown(result.losses[-1])} at the last\n"
-        f"  validation loss  {shown(result.val_losses[-1])} (n-gram baseline {shown(result.baseline_loss)})\n"
+        f"{validation}"
         f"  run directory    {directory} ({series} series)"
     )

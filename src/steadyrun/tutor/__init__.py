@@ -12,4 +12,11 @@ A reference workload, small enough for a laptop CPU. It uses steadyrun like any 
     recipe.py      the parts of the training program that a fault may replace
     train.py       the loop
     faults/        the engineered faults by topic
+
+and for what comes after pretraining:
+
+    exchanges.py   fine-tuning on prompts and answers
+    lora.py        the same with adapters
+    preferences.py DPO on right and wrong answers
+    policy.py      GRPO with a reward for right answers
 """

@@ -67,7 +67,7 @@ def default_warmup(steps: int) -> int:
     return min(100, max(1, steps // 5))
 
 
-def declared(config: TutorConfig, baseline_loss: float) -> dict[str, Any]:
+def declared(config: TutorConfig, baseline_loss: float | None) -> dict[str, Any]:
     """The declared config for the manifest, under steadyrun's names."""
     return {
         "seed": config.seed,

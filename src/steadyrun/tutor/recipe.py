@@ -2,8 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -43,7 +43,11 @@ def build_model(config: TutorConfig) -> nn.Module:
 
 def build_optimizer(model: nn.Module, config: TutorConfig) -> Optimizer:
     """AdamW in two groups: matrices and embeddings decay, biases and norm scales do not."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    return adamw([p for p in model.parameters() if p.requires_grad], config)
+
+
+def adamw(parameters: Sequence[nn.Parameter], config: TutorConfig) -> Optimizer:
+    """The optimizer of `build_optimizer` with these parameters."""
     decay = [p for p in parameters if p.ndim >= 2]
     no_decay = [p for p in parameters if p.ndim < 2]
     groups = [
@@ -128,11 +132,22 @@ def load_checkpoint(state: TrainState, saved: Checkpoint) -> None:
     state.scaler.load_state_dict(saved["scaler"])
 
 
+def prepare(_model: nn.Module, batch: Batch) -> Batch:
+    """What the loss needs besides the data; a policy answers the prompts here."""
+    return batch
+
+
+def measure(_model: nn.Module, _batch: Batch) -> dict[str, float]:
+    """Numbers to log about a batch, by name, after the update with it."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A training program. The defaults are healthy; faults use `dataclasses.replace`.
 
-    With `resume_at` the program stops before that step and restarts from a checkpoint.
+    With `resume_at` the program stops before that step and restarts from a checkpoint. `declares` are declarations that
+    differ from those of pretraining.
     """
 
     config: TutorConfig
@@ -143,12 +158,16 @@ class Recipe:
     build_scheduler: Callable[[Optimizer, TutorConfig], LRScheduler] = build_scheduler
     build_scaler: Callable[[TutorConfig], torch.amp.GradScaler] = build_scaler
     batch_order: Callable[[Data, TutorConfig], Iterator[list[int]]] = batch_order
+    prepare: Callable[[nn.Module, Batch], Batch] = prepare
     token_losses: Callable[[nn.Module, Batch], Tensor] = token_losses
     reduce_loss: Callable[[Tensor, Batch], Tensor] = reduce_loss
     backward: Callable[[TrainState, Tensor], None] = backward
     update: Callable[[TrainState], Tensor] = update
     advance: Callable[[TrainState], None] = advance
     load_checkpoint: Callable[[TrainState, Checkpoint], None] = load_checkpoint
+    measure: Callable[[nn.Module, Batch], dict[str, float]] = measure
+    validates: bool = True
+    declares: dict[str, Any] = field(default_factory=dict)
     resume_at: int | None = None
     name: str = "healthy"
     remedied: bool = False  # the fault is repaired, the rest of the program is unchanged

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+from torch import nn
+
 from steadyrun import Task
 from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.data import Batch, on_device
@@ -38,7 +40,7 @@ def task_of(recipe: Recipe) -> Task:
         return done.loss
 
     scaler = state.scaler if state.scaler.is_enabled() else None
-    loader, validation = Batches(recipe), Validation(recipe)
+    loader, validation = Batches(recipe, state.model), Validation(recipe, state.model)
     return Task(
         *(state.model, state.optimizer, recipe.loss, state.scheduler, scaler, step, loader), val_loader=validation
     )
@@ -47,23 +49,25 @@ def task_of(recipe: Recipe) -> Task:
 class Batches:
     """The batches of a run in their order."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, model: nn.Module) -> None:
+        self._recipe, self._model = recipe, model
 
     def __iter__(self) -> Iterator[Batch | list[Batch]]:
         config = self._recipe.config
         data = self._recipe.load_data(config)
         order = self._recipe.batch_order(data, config)
         for _ in range(config.steps):
-            batches = [on_device(data.train_batch(next(order)), config) for _ in range(config.accumulation)]
+            rows = [on_device(data.train_batch(next(order)), config) for _ in range(config.accumulation)]
+            batches = [self._recipe.prepare(self._model, batch) for batch in rows]
             yield batches[0] if len(batches) == 1 else batches
 
 
 class Validation:
     """The validation sentences as one batch."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, model: nn.Module) -> None:
+        self._recipe, self._model = recipe, model
 
     def __iter__(self) -> Iterator[Batch]:
-        yield on_device(self._recipe.load_data(self._recipe.config).val_batch(), self._recipe.config)
+        batch = self._recipe.load_data(self._recipe.config).val_batch()
+        yield self._recipe.prepare(self._model, on_device(batch, self._recipe.config))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FACTORY = "steadyrun.tutor.replaying:task"
 """The factory that `steadyrun replay` calls for a run of the tutor."""
 
+MEASURE_EVERY = 5  # steps
+
 OnStep = Callable[[int, Tensor, float, Tensor], None]
 """Called after each step with the step, its loss, its learning rate and its gradient norm before clipping.
 Loss and norm are tensors: convert them to floats only for display."""
@@ -42,7 +44,7 @@ class TrainResult:
     """The results of a run; `val_steps` are the steps of the validation losses."""
 
     model: nn.Module
-    baseline_loss: float
+    baseline_loss: float | None
     losses: list[float] = field(default_factory=list)
     val_steps: list[int] = field(default_factory=list)
     val_losses: list[float] = field(default_factory=list)
@@ -53,12 +55,12 @@ def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = No
     """Train and record a run directory at `path`; a resumed program records into it twice."""
     import steadyrun
 
-    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss())
+    program = Program(recipe)
+    config = declared(recipe.config, program.result.baseline_loss) | recipe.declares
     config |= {"program": recipe.name} | ({"remedied": True} if recipe.remedied else {})
     if recipe.resume_at is None:
         with steadyrun.record(path, config=config) as run:
-            return train(recipe, run, on_step)
-    program = Program(recipe)
+            return program.go_on(recipe.config.steps, run, on_step)
     with steadyrun.record(path, config=config) as run:
         program.go_on(recipe.resume_at, run, on_step)
     program.restart()
@@ -83,7 +85,8 @@ class Program:
         self.data = recipe.load_data(recipe.config)
         self.order = recipe.batch_order(self.data, recipe.config)
         self.state = start(recipe)
-        self.result = TrainResult(self.state.model, self.data.baseline_loss())
+        baseline = None if "baseline_loss" in recipe.declares else self.data.baseline_loss()
+        self.result = TrainResult(self.state.model, baseline)
         self._next = 0
 
     def restart(self) -> None:
@@ -103,7 +106,7 @@ class Program:
         began = time.perf_counter()
         for state.step in range(self._next, until):
             rows = [next(self.order) for _ in range(config.accumulation)]
-            batches = [on_device(data.train_batch(indices), config) for indices in rows]
+            batches = [recipe.prepare(state.model, on_device(data.train_batch(indices), config)) for indices in rows]
             done = train_step(recipe, state, batches)
             losses.append(done.loss)
             if run is not None:
@@ -113,9 +116,12 @@ class Program:
                     class_losses=class_losses(done.by_token, batches),
                     token_losses=done.by_token,
                 )
+                if (state.step + 1) % MEASURE_EVERY == 0 and (measured := recipe.measure(state.model, batches[0])):
+                    run.log(state.step, **measured)
             if on_step is not None:
                 on_step(state.step, done.loss, done.lr, done.grad_norm)
-            if (state.step + 1) % config.val_every == 0 or state.step + 1 == config.steps:
+            last = state.step + 1 == config.steps
+            if recipe.validates and (last or (state.step + 1) % config.val_every == 0):
                 self._validate(run)
         self._next = until
         result.losses += torch.stack(losses).tolist()
@@ -178,7 +184,7 @@ def autocast(config: TutorConfig) -> torch.autocast:
 @torch.no_grad()
 def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, float]]:
     """The loss on all validation sentences, and by verb class."""
-    batch = on_device(data.val_batch(), recipe.config)
+    batch = recipe.prepare(model, on_device(data.val_batch(), recipe.config))
     model.eval()
     with autocast(recipe.config):
         by_token = recipe.token_losses(model, batch)
@@ -187,9 +193,11 @@ def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict
 
 
 def class_losses(by_token: Sequence[Tensor], batches: Sequence[Batch]) -> dict[str, float]:
-    """Mean token loss of regular and irregular sentences; an absent class is left out."""
+    """Mean token loss of regular and irregular sentences; an absent class is left out, and so are other texts."""
     totals, counts = [0.0, 0.0], [0, 0]
     for losses, batch in zip(by_token, batches, strict=True):
+        if "targets" not in batch:
+            continue
         sums = losses.detach().sum(dim=1).tolist()
         tokens = (batch["targets"] != PAD_ID).sum(dim=1).tolist()
         for irregular, total, count in zip(batch["irregular"].tolist(), sums, tokens, strict=True):

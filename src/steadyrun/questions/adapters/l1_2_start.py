@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from steadyrun.questions import facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question
 from steadyrun.signals.adapters import adapters_of
+from steadyrun.signals.facts import is_as_made
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed, shown
 
 
-def find(run: Signals, _limit: Limits) -> Finding:
+def find(run: Signals, limit: Limits) -> Finding:
     adapters = adapters_of(run)
     up = adapters.up
     if not up:
@@ -25,7 +27,9 @@ def find(run: Signals, _limit: Limits) -> Finding:
     largest = max(abs(float(up[name].get(end) or 0.0)) for name in moved for end in ("min", "max"))
     message = f"{len(moved):,} of {len(up):,} second matrices do not start at zero, up to {shown(largest)} "
     message += f"({listed(moved)})."
-    return Finding("trained-before" if run.config.get("init") == "pretrained" else "not-zero", message, measured)
+    drawn = [name for name in moved if is_as_made(up[name], limit.of(facts.QUESTION))]
+    loaded = run.config.get("init") == "pretrained" and not drawn  # the base may be pretrained, and B drawn
+    return Finding("trained-before" if loaded else "not-zero", message, measured)
 
 
 def _is_zero(weight: dict[str, object]) -> bool:

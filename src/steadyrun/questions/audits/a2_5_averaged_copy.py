@@ -26,6 +26,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = f"The validated copy differs from the model by {percent(last['copy_distance'])} of the weight norm"
     sizes = {modes["copy_size"] for _, modes in copies}
     if len(sizes) == 1 and last["size"] != first["size"]:
+        if last["passes"] and known_facts(run, limit).start != RANDOM:
+            return Finding("pass", f"{words} and stands still beside it, as a reference model does.", measured)
         message = f"{words} and has not moved in {len(copies)} validations, while the model has."
         return Finding("never-moves", message, measured, copies[0][0])
     if (lost := _lost_at_resume(run, limit, copies)) is not None:
@@ -93,7 +95,7 @@ def _copy(fields: Mapping[str, Any]) -> dict[str, float] | None:
     names = ("copy_distance", "copy_size", "size", "copy_untouched")
     if not isinstance(modes, dict) or not all(isinstance(modes.get(name), int | float) for name in names):
         return None
-    return {name: float(modes[name]) for name in names}
+    return {name: float(modes[name]) for name in names} | {"passes": float(modes.get("passes") or 0)}
 
 
 QUESTION = Question(

@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.facts import ADVERSARIAL
+from steadyrun.signals.facts import ADVERSARIAL, POLICY
 from steadyrun.signals.intent import count, objective
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.optimizer_settings import maximizes
@@ -48,8 +48,8 @@ def judged(squashed: str, probabilities: bool, wrong_axis: tuple[int, ...], *, c
 
 
 def _rewarded(run: Signals, limit: Limits) -> Finding | None:
-    """A comparison with targets that has a negative weight in a loss that is not adversarial."""
-    if known_facts(run, limit).objective == ADVERSARIAL or maximizes(run):
+    """A comparison with targets that has a negative weight in a loss of neither a game nor a policy."""
+    if known_facts(run, limit).objective in (ADVERSARIAL, POLICY) or maximizes(run):
         return None
     for name in run.matching("fit_weight/*"):
         points = run.maybe(name)

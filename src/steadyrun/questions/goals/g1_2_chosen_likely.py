@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.goals.common import ERRORS, ROWS
+from steadyrun.questions.goals.common import ERRORS, MANY, ROWS
 from steadyrun.questions.vital_signs.improvement import course
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import CHOSEN_LOGP, REJECTED_LOGP, metric
@@ -20,7 +20,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = course("The log-probability of chosen answers", level.start, level.best, level.end)
     fallen = (level.start - level.end) / abs(level.start) if level.start else 0.0
     measured = {"start": level.start, "end": level.end, "fallen": fallen}
-    if level.start - level.end <= limit["errors"] * level.error:
+    later = chosen.values[len(chosen) // 2 :]  # pairs differ: noise may hide a fall that no late row is above
+    lost = len(chosen) >= limit["many"] and max(later) < level.start - limit["collapse"] * abs(level.start)
+    if level.start - level.end <= limit["errors"] * level.error and not lost:
         return Finding("stay", f"{words}.", measured)
     if fallen > limit["collapse"]:
         message = f"{words}: {percent(fallen)} of its size (limit {percent(limit['collapse'])})."
@@ -40,6 +42,7 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         ROWS,
+        MANY,
         ERRORS,
         Threshold(
             name="collapse",

@@ -26,6 +26,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     message = f"{percent(dead)} of the last groups have equal rewards (limit {percent(limit['dead'])}).{level}"
     if reward is not None:
         measured["reward"] = reward.end
+    if reward is not None and 0 <= reward.end < limit["kept"] * reward.start:
+        words = f"{message[:-1]}; it was {shown(reward.start)} at the start."
+        return Finding("lost", words, measured | {"start": reward.start})
     high = reward is not None and reward.end > 0 and reward.end >= reward.best - limit["near"] * abs(reward.best)
     return Finding("all-right" if high else "all-wrong", message, measured)
 
@@ -43,6 +46,8 @@ def _last(points: Points) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return points.values[-max(1, len(points) // _FIFTH) :]
 
 
+# With equal rewards every advantage is zero, and without another term so is the loss.
+_FOLLOWS = ("V1.8", "C4", "S", "V1.1", "V1.4", "D1.1:turned-zero")
 QUESTION = Question(
     code="G2.1",
     name="groups vary",
@@ -77,6 +82,14 @@ QUESTION = Question(
             seed="",
             decision="a solved task stays at its best reward",
         ),
+        Threshold(
+            name="kept",
+            value=0.5,
+            unit="of the first mean reward",
+            meaning="with less, the policy has lost right answers that it gave at the start",
+            seed="",
+            decision="chosen: half; prompts that are too hard have no reward to lose",
+        ),
     ),
     outcomes=(
         Outcome(name="vary", answer=PASS, meaning="the rewards within groups differ"),
@@ -88,7 +101,18 @@ QUESTION = Question(
             experiment="Take 20 prompts and sample 16 answers each. If every answer is right, these prompts teach "
             "nothing more.",
             may_pass=True,
-            explains=("V1.8", "C4", "S", "V1.1", "V1.4"),
+            explains=_FOLLOWS,
+        ),
+        Outcome(
+            name="lost",
+            answer=SUSPECT,
+            meaning="the policy has lost the right answers that it gave at first, and no group has one now",
+            fix="Check the sign of the advantage and of the loss. Then lower the learning rate, and start from a "
+            "checkpoint before the fall.",
+            experiment="Reverse the sign of the advantage and train 100 steps from the start. If the reward rises, the "
+            "sign was wrong; if it falls again, the learning rate is too high.",
+            may_pass=True,
+            explains=_FOLLOWS,
         ),
         Outcome(
             name="all-wrong",
@@ -99,7 +123,7 @@ QUESTION = Question(
             experiment="Give the reward function a right answer by hand. If its reward is the same, the function is "
             "wrong; if it is higher, the prompts are too hard.",
             may_pass=True,
-            explains=("V1.8", "C4", "S", "V1.1", "V1.4"),
+            explains=_FOLLOWS,
         ),
     ),
     find=find,

@@ -71,7 +71,7 @@ QUESTION = Question(
             meaning="the prompts are learned and the answers are masked",
             fix="Invert the mask: labels of the prompt must be -100, labels of the answer the token ids.",
             experiment="Run steadyrun look on the program and read three examples: learned tokens are coloured.",
-            explains=("V1", "C4", "S"),
+            explains=("V1", "C4", "S", "M1"),
         ),
         Outcome(
             name="empty",

@@ -14,6 +14,7 @@ from steadyrun.tutor.faults import (
     objectives,
     optimizers,
     schedules,
+    tuning,
 )
 from steadyrun.tutor.recipe import Fault, Recipe
 
@@ -81,6 +82,8 @@ _IN_ORDER = (
     architectures.DEAD_UNITS,
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _IN_ORDER}
+"""Of pretraining; those of fine-tuning and policies are in `tuning.TUNING_FAULTS`."""
+OF_ONE_PROCESS = FAULTS | tuning.TUNING_FAULTS
 
 
 def load_recipe(fault: str = "healthy", *, remedied: bool = False, **overrides: Any) -> Recipe:
@@ -89,15 +92,15 @@ def load_recipe(fault: str = "healthy", *, remedied: bool = False, **overrides: 
     With `remedied` the fault is repaired, if it has a remedy. Overrides are fields of TutorConfig. With `steps` and
     without `warmup_steps`, the warmup is shortened to fit a short run.
     """
-    if fault not in FAULTS:
-        raise ValueError(f"unknown fault {fault!r}; choose one of: {', '.join(FAULTS)}")
+    if fault not in OF_ONE_PROCESS:
+        raise ValueError(f"unknown fault {fault!r}; choose one of: {', '.join(OF_ONE_PROCESS)}")
     known = [field.name for field in fields(TutorConfig)]
     if unknown := sorted(set(overrides) - set(known)):
         raise ValueError(f"unknown setting {', '.join(unknown)}; choose from: {', '.join(known)}")
     if "steps" in overrides and "warmup_steps" not in overrides:
         overrides["warmup_steps"] = default_warmup(overrides["steps"])
-    change = FAULTS[fault].remedy if remedied else FAULTS[fault].inject
+    change = OF_ONE_PROCESS[fault].remedy if remedied else OF_ONE_PROCESS[fault].inject
     if change is None:
-        known = [name for name, each in FAULTS.items() if each.remedy is not None]
+        known = [name for name, each in OF_ONE_PROCESS.items() if each.remedy is not None]
         raise ValueError(f"{fault} has no remedy; faults with a remedy: {', '.join(known)}")
     return replace(change(Recipe(TutorConfig(**overrides))), name=fault, remedied=remedied)
