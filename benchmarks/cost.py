@@ -50,14 +50,14 @@ WORKLOADS = ("tutor", "small", *SHAPES)
 class Gpt:
     """A GPT of one of `SHAPES`; on a GPU in bf16 autocast with the fused AdamW, random tokens."""
 
-    def __init__(self, name: str, *, compiled: bool = False) -> None:
+    def __init__(self, name: str, *, compiled: bool = False, device: str | None = None) -> None:
         import torch
 
         from steadyrun.tutor.model import MiniGPT, ModelConfig, init_weights
 
         self.torch = torch
         vocabulary, positions, blocks, width, heads, batch = SHAPES[name]
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(0)
         with torch.device(self.device):
             model = MiniGPT(ModelConfig(vocabulary, positions, blocks, width, heads))
@@ -71,7 +71,8 @@ class Gpt:
 
     def token_losses(self, model: Any, tokens: Any) -> Any:
         torch = self.torch
-        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+        on_gpu = self.device == "cuda"
+        with torch.autocast("cuda" if on_gpu else "cpu", torch.bfloat16, enabled=on_gpu):
             logits = model(tokens[:, :-1])
         flat = logits.flatten(0, 1).float()
         return torch.nn.functional.cross_entropy(flat, tokens[:, 1:].flatten(), reduction="none")

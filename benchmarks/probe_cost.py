@@ -10,6 +10,13 @@ Device time is the sum of all kernels of a sampled step, beside that of `bare`.
     python benchmarks/probe_cost.py gpt1.5b --steps 220        (needs CUDA)
     python benchmarks/probe_cost.py gpt17m --steps 220 --threads 1
     python benchmarks/probe_cost.py tutor --steps 620 --threads 1
+
+`--launches` needs no GPU: the model lies on torch's `meta` device, which computes nothing, and the operators that
+each probe calls are counted. Views and allocations launch no kernel and do not count; an operator on a list of tensors
+counts once. It counts a sample after the first looks, in which everything is looked at more closely; of the spectral
+norms it counts all parts, of which a step measures one.
+
+    python benchmarks/probe_cost.py gpt124m --launches
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cost import WORKLOADS, build
+from cost import SHAPES, WORKLOADS, Gpt, build
 
 _FIRST = 25  # the early samples are over
 _WAITING_CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
@@ -99,6 +106,69 @@ def _kernels(program: Any, run: Any, number: int) -> dict[str, float]:
     }
 
 
+_LOOKED_AT_CLOSELY = 8  # samples at the start of a run
+_NO_KERNEL = ("empty", "detach", "_unsafe_view", "_reshape_alias", "lift_fresh", "alias", "set_")
+
+
+def launches(name: str) -> None:
+    """Print a table of the operators that each probe adds to a sampled step."""
+    import torch
+
+    from steadyrun.probes import row_queue
+    from steadyrun.probes.cadence import DEFAULTS
+
+    row_queue._to_host = lambda joined: torch.zeros(joined.shape, dtype=joined.dtype)
+    bare = _operators(name, None)
+    names = [probe for probe, count in DEFAULTS.items() if count and probe not in ("digests", "system")]
+    ordinary = _operators(name, set())
+    print(
+        f"`{name}` in float32: a bare step calls {bare} operators, an ordinary recorded one {ordinary - bare} more.\n"
+    )
+    print("| probe | every | operators more, sampled step | per step |\n|---|---|---|---|")
+    total = 0.0
+    for probe in names:
+        more = _operators(name, {probe}) - ordinary
+        total += more / DEFAULTS[probe]
+        print(f"| {probe} | {DEFAULTS[probe]} | {more} | {more / DEFAULTS[probe]:.2f} |", flush=True)
+    print(f"| all | | | {total:.2f}, {100 * total / bare:.2f}% of a bare step's |")
+
+
+def _operators(name: str, probes: set[str] | None) -> int:
+    """The operators of one step in which these probes are due; None records nothing."""
+    import steadyrun
+    from steadyrun.probes.cadence import DEFAULTS
+    from steadyrun.program.torch_compat import TorchDispatchMode
+
+    class Operators(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += not (func.is_view or func.__name__.startswith(_NO_KERNEL))
+            return func(*args, **(kwargs or {}))
+
+    program = Gpt(name, device="meta")
+    with tempfile.TemporaryDirectory() as folder:
+        run = None
+        if probes is not None:
+            every = {probe: count if probe in probes else 0 for probe, count in DEFAULTS.items()}
+            run = steadyrun.record(Path(folder) / "run", every=every, flush_steps=10**6, flush_seconds=1e6)
+            program.watch(run, monitor=False, capture=False)
+        for sample in range(1, _LOOKED_AT_CLOSELY + 2):
+            if run is not None:
+                number = sample * max(DEFAULTS.values())
+                watcher = run._attachment.watcher
+                run._attachment.turn = number
+                watcher.prepare(number)
+                watcher._spectral_parts = list(range(watcher._spectral.parts)) if "spectral" in probes else []
+            with Operators() as seen:
+                program.step(run)
+        if run is not None:
+            run.close()
+    return int(seen.count)
+
+
 def table(options: argparse.Namespace) -> None:
     from steadyrun.probes.cadence import DEFAULTS
 
@@ -142,10 +212,15 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=320)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--without", action="store_true", help="also measure all probes but one")
+    parser.add_argument("--launches", action="store_true", help="count operators on the meta device, for a GPT")
     parser.add_argument("--one", help="probes, separated by commas: measure them in this process")
     parser.add_argument("--bare", action="store_true", help="record nothing")
     chosen = parser.parse_args()
-    if chosen.one is not None:
+    if chosen.launches:
+        if chosen.workload not in SHAPES:
+            parser.error(f"--launches counts for {', '.join(SHAPES)}")
+        launches(chosen.workload)
+    elif chosen.one is not None:
         wanted = {probe for probe in chosen.one.split(",") if probe}
         print(json.dumps(one(chosen.workload, wanted, chosen.steps, chosen.threads, bare=chosen.bare)))
     else:

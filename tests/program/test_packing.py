@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import steadyrun
-from steadyrun.program import tensor_files
+from steadyrun.program import random_state, tensor_files
 from steadyrun.program.packing import Room, pack, unpack
 from steadyrun.program.random_state import from_tensors, put, share, take, to_tensors
 
@@ -254,8 +254,15 @@ def test_a_room_takes_as_many_copies_as_there_are() -> None:
         assert torch.equal(tensors["1"], large)
 
 
-@pytest.mark.parametrize("draw", ["rand(1)", "randn(1)", "randn(17)", "rand(624)", "rand(1248)", "randperm(5)"])
-def test_a_draw_of_torch_is_seen_and_none_is_shared(draw: str) -> None:
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    "draw",
+    ["rand(1)", "randn(1)", "randn(1, dtype=float)", "randn(17)", "rand(624)", "rand(1248)", "randperm(5)", "seed()"],
+)
+def test_a_draw_of_torch_is_seen_and_none_is_shared(draw: str, marked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not marked:  # a torch whose generator lies otherwise in memory
+        monkeypatch.setattr(random_state, "_torch_mark", lambda: None)
+    np.random.seed(0)  # holds no Gaussian back
     for _ in range(5):
         before = take()
         still = take(before)
@@ -265,3 +272,16 @@ def test_a_draw_of_torch_is_seen_and_none_is_shared(draw: str) -> None:
         assert still.torch is before.torch
         assert moved.torch is not before.torch
         assert torch.equal(moved.torch, torch.get_rng_state())
+        assert (take(moved) is moved) == marked
+
+
+def test_torchs_generator_is_found_in_memory() -> None:
+    assert random_state._torch_offset() is not None
+    torch.manual_seed(7)
+    first = take()
+    torch.rand(3)
+    moved = take(first)
+    torch.manual_seed(7)
+    assert torch.equal(take(moved).torch, first.torch)
+    torch.set_rng_state(moved.torch)
+    assert torch.equal(take(first).torch, moved.torch)

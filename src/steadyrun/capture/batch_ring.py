@@ -28,7 +28,8 @@ class KeptStep:
 
     @property
     def nbytes(self) -> int:
-        return _ACCOUNT + sum(part.nbytes for part in (self.batch, self.token_losses) if part is not None)
+        own = 0 if self.batch is None else self.batch.nbytes
+        return _ACCOUNT + own + (0 if self.token_losses is None else self.token_losses.nbytes)
 
 
 class Ring:

@@ -39,13 +39,24 @@ class TokenCounts:
         return total[: self.size].tolist()
 
     def _count(self) -> None:
-        found = [tokens_in(batch.tensors) for batch in self._waiting]
+        found = [_first_tokens(batch) for batch in self._waiting]
         waiting, self._waiting = [tokens.detach() for tokens in found if tokens is not None], []
         for device in {tokens.device for tokens in waiting}:
             flat = torch.cat([tokens.reshape(-1).long() for tokens in waiting if tokens.device == device])
-            flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # anything else goes to the last index
+            flat = torch.where((flat < 0) | (flat > self.size), self.size, flat)  # anything else: the last index
             counts = self._counts.setdefault(device, torch.zeros(self.size + 1, dtype=torch.int64, device=device))
-            counts.scatter_add_(0, flat, torch.ones_like(flat))
+            if device.type == "cpu":
+                counts += torch.bincount(flat, minlength=self.size + 1)  # on a device it would wait for the largest
+            else:
+                counts.scatter_add_(0, flat, torch.ones_like(flat))
+
+
+def _first_tokens(batch: Packed) -> Tensor | None:
+    """What `tokens_in` finds, without a tensor for every array of a batch that is kept."""
+    if (arrays := batch.arrays) is None:
+        return tokens_in(batch.tensors)
+    found = next((a for a in arrays if a.ndim >= 2 and a.dtype.itemsize > 1 and a.dtype.kind in "iu"), None)
+    return None if found is None else torch.from_numpy(found)
 
 
 def vocabulary(tokenizer: Any) -> int:

@@ -55,7 +55,7 @@ def references(batch: Any) -> list[weakref.ref[Any]]:
     """References to what a batch holds, to know it again: an id is given to another object when the batch is gone."""
     if type(batch) in (tuple, list, dict):  # of tensors, as nearly all of them are
         parts = list(batch.values() if type(batch) is dict else batch)
-        if all(type(part) is Tensor for part in parts):
+        if set(map(type, parts)) == {Tensor}:
             return list(map(weakref.ref, parts))
     refs = []
     for part in _parts(batch):

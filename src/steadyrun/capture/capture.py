@@ -330,10 +330,12 @@ class Capture:
     def _crossed(self, args: Any) -> None:
         if os.getpid() != self._pid:  # a forked child has the hook, and neither the thread nor the files
             return
-        with self._problems.contained("incident capture"):
+        try:
             self._forward = take(self._random, self._devices)
             self._take_checkpoint(self._forward)
             self._inputs = list(args) if isinstance(args, tuple) else []
+        except Exception as problem:
+            self._problems.report("incident capture", problem)
 
     def _take_checkpoint(self, random: RandomState) -> None:
         if (
@@ -369,6 +371,6 @@ class Capture:
 def _are_parts(inputs: list[Any], batch: Any) -> bool:
     """Whether a model got nothing else than parts of the batch, in nearly every step the very tensors."""
     parts = batch.values() if type(batch) is dict else batch if type(batch) in (list, tuple) else (batch,)
-    if all(any(given is part for part in parts) for given in inputs):
+    if set(map(id, parts)).issuperset(map(id, inputs)):
         return True
     return storages(inputs) <= storages(batch)

@@ -19,6 +19,7 @@ from steadyrun.program.packing import Packed
 _SHARE = 0.005  # of the training time that copying may take
 _FREE = 0.002  # seconds that one copy may take in any case
 _OF_MEMORY = 0.25  # of what is available that a copy may take
+_ASKED = 8  # steps after which it is worked out again when the next copy is due
 _WARMING = 20  # steps at the start that are slow anyway: memory is pinned as fast as it can be
 _AT_ONCE = 2**28  # bytes that are pinned before the first step: about 0.1 s
 _MEMORY_SPEED, _BUS_SPEED = 4e9, 25e9  # bytes a second, until it is measured: a copy in memory, and from a device
@@ -37,6 +38,7 @@ class Checkpointing:
         self._growing = False  # the moments have no memory yet
         self._not_before = 0.0  # when memory may be pinned again
         self._last: int | None = None
+        self._not_until = 0  # the step before which no copy is due
         self._cost = 0.0
         self._approved = 0  # bytes of a state that is known to be affordable
         self._off = False
@@ -109,7 +111,13 @@ class Checkpointing:
             self._staging.beside = False
 
     def _is_time(self, step: int, ring: Ring) -> bool:
-        return self._last is None or step < self._last or step - self._last >= self._interval(ring)
+        if self._last is None or step < self._last:
+            return True
+        if step < self._not_until:
+            return False
+        due = self._last + self._interval(ring)
+        self._not_until = min(due, step + _ASKED)
+        return step >= due
 
     def _pace(self) -> float:
         """Seconds a step, without the first ones."""

@@ -32,7 +32,7 @@ from steadyrun.probes.problems import Problems
 from steadyrun.probes.targets import padding as runs_of_padding
 from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
-from steadyrun.program.torch_compat import remove_hook
+from steadyrun.program.torch_compat import Unseen, remove_hook
 
 # Histograms: bin k counts 2**k <= |x| < 2**(k+1), the outermost bins all beyond them; zeros and non-finite apart.
 LOWEST, HIGHEST = -24, 16
@@ -177,7 +177,13 @@ class ForwardProbe:
     # -- hooks: nothing they do may reach the model -----------------------------------------------
 
     def _entered(self, module: nn.Module, args: object) -> None:
-        if torch.compiler.is_compiling() or self.copies.look_at(module) or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
+            return
+        with Unseen():
+            self._enters(module, args)
+
+    def _enters(self, module: nn.Module, args: object) -> None:
+        if self.copies.look_at(module) or not torch.is_grad_enabled():
             return
         try:
             key = id(module)
@@ -201,6 +207,10 @@ class ForwardProbe:
     def _left(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         if torch.compiler.is_compiling():
             return
+        with Unseen():
+            self._exits(module, args, kwargs, output)
+
+    def _exits(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         try:
             key = id(module)
             if not torch.is_grad_enabled():

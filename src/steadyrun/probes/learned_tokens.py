@@ -30,9 +30,14 @@ class LearnedTokens:
         self._tokenizer = tokenizer if text else None
         self._shown: list[list[list[Any]]] = []
 
+    @property
+    def looks(self) -> bool:
+        """Whether it has not seen enough yet."""
+        return self._left > 0
+
     def look(self, batch: object, row: ProbeRow) -> None:
         """Count a batch; one on an accelerator when it has arrived on the host."""
-        if not self._left:
+        if not self.looks:
             return
         self._left -= 1
         given = _named(batch)

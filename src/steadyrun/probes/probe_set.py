@@ -270,10 +270,14 @@ class Watcher:
         return row
 
     def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
-        with self._problems.contained("gradient norm"):
+        try:  # in every step: a context manager is three calls
             self._gradients.fill(row, gradients, self._declared_clip)
-        with self._problems.contained("optimizer"):
+        except Exception as problem:
+            self._problems.report("gradient norm", problem)
+        try:
             self._optimizer.fill(row, stepped)
+        except Exception as problem:
+            self._problems.report("optimizer", problem)
 
     def _sample(self, row: ProbeRow) -> None:
         due = self._sampling

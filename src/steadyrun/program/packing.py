@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,14 +75,15 @@ class _FlatPacked(Packed):
     together.
     """
 
-    def __init__(self, kind: str, keys: Sequence[Any], clones: list[Tensor], layouts: list[_Layout]) -> None:
+    def __init__(self, kind: str, keys: Sequence[Any], clones: Sequence[Tensor], layouts: Sequence[_Layout]) -> None:
         self._kind, self._keys, self._layouts = kind, keys, layouts
-        self._copies: list[Any] = clones  # tensors, or arrays once they are in a slab
+        self._copies: Sequence[Any] = clones  # tensors, or arrays once they are in a slab
         self._sizes = [clone.nbytes for clone in clones]
         self.lost, self.plain = [], True
 
     def settle(self, room: Room) -> None:
-        self._copies = [room.move(clone) for clone in self._copies]
+        """In tuples, which Python's garbage collector need not visit again: it looks at what is kept for long."""
+        self._copies, self._layouts = tuple(map(room.move, self._copies)), tuple(self._layouts)
 
     @property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
@@ -169,7 +171,7 @@ def pack(structure: Any, *, copy: bool = True, room: Room | None = None) -> Pack
 def _pack_flat(structure: Any, room: Room) -> Packed | None:
     """The same for a tuple, list or dict of usual tensors, which nearly every batch is, in every step; None else."""
     kind = _FLAT.get(type(structure))
-    if kind is None or (kind == "dict" and not all(type(key) is str and key and key[0] != "." for key in structure)):
+    if kind is None or (kind == "dict" and not (set(map(type, structure)) <= {str} and _are_names(tuple(structure)))):
         return None
     values = structure.values() if kind == "dict" else structure
     for value in values:
@@ -183,6 +185,11 @@ def _pack_flat(structure: Any, room: Room) -> Packed | None:
     packed = _FlatPacked(kind, tuple(structure) if kind == "dict" else range(len(clones)), clones, layouts)
     room.take_in(packed)
     return packed
+
+
+@lru_cache(maxsize=16)
+def _are_names(keys: tuple[str, ...]) -> bool:
+    return all(key and key[0] != "." for key in keys)
 
 
 def _copied(values: Tensor) -> Tensor:

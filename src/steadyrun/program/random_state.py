@@ -15,12 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS
+
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
 
 _MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the position in them
 _HAS_GAUSS = 3  # the index in numpy's state that says whether it holds a Gaussian back
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
+_TORCH_HEAD, _TORCH_TAIL = 5, 6  # words before and behind the twister's in torch's generator: position, Gaussians
+_TORCH_SEARCHED = 160  # bytes of torch's generator in which its twister begins
 
 Mark = Any
 """Words that differ once a generator has moved; None if that cannot be known."""
@@ -34,23 +38,26 @@ class RandomState:
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
     cuda: dict[int, Tensor] = field(default_factory=dict)
-    marks: tuple[Mark, Mark] = (None, None)  # of Python and numpy
+    marks: tuple[Mark, Mark, Mark] = (None, None, None)  # of Python, numpy and torch
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
-    """The states now; those of Python and numpy are shared with `before` if they have not moved.
+    """The states now; those that have not moved are shared with `before`, and it is `before` if none has.
 
-    Twice a step, where every function that the training does not use costs several microseconds: torch's state is
-    read and not looked at. `share` does that for many steps together. `devices` are those of CUDA.
+    Twice a step, where every function that the training does not use costs several microseconds. A state of torch whose
+    mark is not known is read and not looked at: `share` does that for many steps together. `devices` are those of CUDA.
     """
-    marks = _python_mark(), _numpy_mark()
-    python = numpy = None
+    marks = _python_mark(), _numpy_mark(), _torch_mark()
+    python = numpy = now = None
     if before is not None:
         python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
         held_back = before.numpy[_HAS_GAUSS]  # a number that may be used up without a trace
         numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
+        now = before.torch if marks[2] is not None and marks[2] == before.marks[2] else None
+        if not devices and python is not None and numpy is not None and now is not None:
+            return before
     return RandomState(
-        torch.default_generator.get_state(),
+        torch.default_generator.get_state() if now is None else now,
         _python_now() if python is None else python,
         _numpy_now() if numpy is None else numpy,
         {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
@@ -59,10 +66,10 @@ def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> Rand
 
 
 def share(states: Iterable[RandomState]) -> None:
-    """Let states that follow each other, and are equal for torch, hold one tensor."""
+    """Let states that follow each other, and are equal for torch, hold one tensor; those with a mark do already."""
     held, content = None, b""
     for state in states:
-        if state.torch is held:
+        if state.torch is held or state.marks[2] is not None:
             continue
         now = state.torch.numpy().tobytes()
         if held is not None and now == content:
@@ -165,9 +172,48 @@ def _numpy_words_of(generator: Any) -> memoryview | None:
     return _words_at(generator.ctypes.state_address) if type(generator).__name__ == "MT19937" else None
 
 
-def _words_at(address: int) -> memoryview:
+def _torch_mark() -> Mark:
+    address = torch.default_generator._cdata
+    if _torch_memory[0] != address:
+        _torch_memory[:] = [address, _torch_words_at(address)]
+    words = _torch_memory[1]
+    return None if words is None else (words[2], words[4], words[5], words[317], words[628], bytes(words[629:]))
+
+
+_torch_memory: list[Any] = [None, None]  # the address of the generator that was looked at last, and its words
+
+
+def _torch_words_at(address: int) -> memoryview | None:
+    """Seed, position and words of a generator of torch, and the Gaussians that it holds back; None if not found."""
+    offset = _torch_offset()
+    return None if offset is None else _words_at(address + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
+
+
+@lru_cache(maxsize=1)
+def _torch_offset() -> int | None:
+    """Where the words lie behind a generator's address: found, and tried with draws, in a generator of our own."""
+    own = torch.Generator()
+    first = _torch_words(own)[:8].tobytes()
+    offset = ctypes.string_at(own._cdata, _TORCH_SEARCHED).find(first)
+    if offset < 4 * _TORCH_HEAD or offset % 4:
+        return None
+    memory = _words_at(own._cdata + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
+    for draw in (torch.rand, torch.randn, torch.randn, torch.rand):  # the second Gaussian moves no word
+        before = bytes(memory)
+        draw(1, generator=own)
+        if bytes(memory) == before or bytes(memory[_TORCH_HEAD:-_TORCH_TAIL]) != _torch_words(own).tobytes():
+            return None
+    return offset
+
+
+def _torch_words(generator: torch.Generator) -> Any:
+    state = generator.get_state().numpy()
+    return state[GENERATOR_HEAD : GENERATOR_HEAD + GENERATOR_WORDS].view(np.uint64).astype(np.uint32)
+
+
+def _words_at(address: int, count: int = _MT_WORDS) -> memoryview:
     """A view that Python reads by itself: ctypes and numpy take four times as long between two steps."""
-    return memoryview((ctypes.c_uint32 * _MT_WORDS).from_address(address)).cast("B").cast("I")
+    return memoryview((ctypes.c_uint32 * count).from_address(address)).cast("B").cast("I")
 
 
 @lru_cache(maxsize=1)

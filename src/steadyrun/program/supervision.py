@@ -27,7 +27,7 @@ _LONGEST = 400  # tokens of an example that are shown
 _MOST_ROWS = 256  # examples of one batch that are looked at
 _NAMES = {"model": "assistant", "human": "user", "gpt": "assistant", "tool": "user", "ipython": "user"}
 _WIDE = "\uff5c"  # a full-width bar, as in DeepSeek's markers
-_MARKERS = re.compile(
+_MARKERS = (  # compiled by re when a tokenizer's text is first looked at
     r"<\|im_start\|>(?P<chatml>system|user|assistant|tool)"
     r"|<\|start_header_id\|>(?P<llama>system|user|assistant|ipython)<\|end_header_id\|>"
     r"|<start_of_turn>(?P<gemma>user|model)"
@@ -37,7 +37,7 @@ _MARKERS = re.compile(
     r"|### (?P<alpaca>Instruction|Input|Response):"
     r"|(?:^|\n)(?P<plain>USER|ASSISTANT|Human|Assistant):"
 )
-_SPECIAL = re.compile(rf"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|<{_WIDE}[A-Za-z]+{_WIDE}>|\[/?INST\]")
+_SPECIAL = rf"<\|[a-z_]+\|>|<(?:start|end)_of_turn>|<{_WIDE}[A-Za-z]+{_WIDE}>|\[/?INST\]"
 _WORDS = {"instruction": "user", "input": "user", "response": "assistant"}
 
 
@@ -170,7 +170,7 @@ def roles_of(pieces: Sequence[str]) -> list[str]:
     text = "".join(pieces)
     starts = np.cumsum([0, *(len(piece) for piece in pieces)])[:-1]
     roles = [""] * len(pieces)
-    turns = [(found.end(), _role(found)) for found in _MARKERS.finditer(text)]
+    turns = [(found.end(), _role(found)) for found in re.finditer(_MARKERS, text)]
     for (start, role), (end, _) in pairwise([*turns, (len(text), "")]):
         for index in np.flatnonzero((starts >= start) & (starts < end)):
             roles[index] = role
@@ -187,7 +187,7 @@ def _role(found: re.Match[str]) -> str:
 def foreign_markers(pieces: Sequence[str]) -> list[str]:
     """Markers of a chat template in the text that the tokenizer splits into several tokens."""
     text, whole = "".join(pieces), set(pieces)
-    return sorted({found.group() for found in _SPECIAL.finditer(text)} - {piece.strip() for piece in whole})
+    return sorted({found.group() for found in re.finditer(_SPECIAL, text)} - {piece.strip() for piece in whole})
 
 
 # Examples as text.

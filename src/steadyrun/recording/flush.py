@@ -135,8 +135,10 @@ class Flusher:
         if self._monitor is not None:
             self._monitor.saw(row.values)
         if self.capture is not None:
-            with self._problems.contained("incident capture"):
+            try:
                 self.capture.saw(row)
+            except Exception as problem:
+                self._problems.report("incident capture", problem)
 
     def _capture_finding(self, finding: Found) -> None:
         if self.capture is not None:

@@ -386,27 +386,44 @@ class Run:
         self._stepped_at = now
         self._batches += 1
         self._put_losses(row, loss, class_losses)
-        if self._attachment.watcher is not None:
-            with self._problems.contained("watched objects"):
-                for sample in self._attachment.watcher.fill(row):
-                    self._flusher.add(sample, last=False)
-        kept = None
-        if self._flusher.capture is not None and not self._problems.failed("incident capture"):
-            with self._problems.contained("incident capture"):
-                kept = self._flusher.capture.step_ended(row, batch, token_losses)
-        if batch is not None and not self._problems.failed("batch"):
-            with self._problems.contained("batch"):
-                self._flusher.examples.training(batch, row, kept)
-        tokens = self._attachment.learned_tokens
-        if batch is not None and tokens is not None and not self._problems.failed("learned tokens"):
-            with self._problems.contained("learned tokens"):
-                tokens.look(batch, row)
+        self._put_parts(row, batch, token_losses)
         self._flusher.add(row)
         self._steps.next = at + 1
         self._attachment.turn += 1
         self._flusher.flush_if_due(now, at, self._attachment.turn)
         if self._attachment.watcher is not None:
             self._attachment.watcher.prepare(self._attachment.turn)
+
+    def _put_parts(self, row: ProbeRow, batch: Any, token_losses: Any) -> None:
+        """What probes and capture make of a step. One that fails is reported once, and the others go on.
+
+        In every step `try` costs nothing, and a context manager three calls.
+        """
+        problems, flusher, kept = self._problems, self._flusher, None
+        if self._attachment.watcher is not None:
+            try:
+                for sample in self._attachment.watcher.fill(row):
+                    flusher.add(sample, last=False)
+            except Exception as problem:
+                problems.report("watched objects", problem)
+        if flusher.capture is not None and not problems.failed("incident capture"):
+            try:
+                kept = flusher.capture.step_ended(row, batch, token_losses)
+            except Exception as problem:
+                problems.report("incident capture", problem)
+        if batch is None:
+            return
+        if not problems.failed("batch"):
+            try:
+                flusher.examples.training(batch, row, kept)
+            except Exception as problem:
+                problems.report("batch", problem)
+        tokens = self._attachment.learned_tokens
+        if tokens is not None and tokens.looks and not problems.failed("learned tokens"):
+            try:
+                tokens.look(batch, row)
+            except Exception as problem:
+                problems.report("learned tokens", problem)
 
     def _record_past(self, losses: Sequence[Any]) -> None:
         """Record steps that are over: their numbers and losses. What the probes saw belongs to none of them alone."""

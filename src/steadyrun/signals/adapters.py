@@ -9,14 +9,21 @@ from typing import Any
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
-DOWN = re.compile(r"(?:^|[._])lora_?(?:a|down|embedding_a)(?:[._]|$)", re.IGNORECASE)
-UP = re.compile(r"(?:^|[._])lora_?(?:b|up|embedding_b)(?:[._]|$)", re.IGNORECASE)
-_OTHER = re.compile(r"(?:^|[._])(?:lora|dora|adapter|adapters|ia3)(?:[._]|$)|lora_magnitude", re.IGNORECASE)
-_MEANT = re.compile(r"modules_to_save|trainable_tokens|embed|wte|lm_head|head|score|classifier|norm|ln_|bias", re.I)
+_DOWN = r"(?:^|[._])lora_?(?:a|down|embedding_a)(?:[._]|$)"
+_UP = r"(?:^|[._])lora_?(?:b|up|embedding_b)(?:[._]|$)"
+_OTHER = r"(?:^|[._])(?:lora|dora|adapter|adapters|ia3)(?:[._]|$)|lora_magnitude"
+_MEANT = r"modules_to_save|trainable_tokens|embed|wte|lm_head|head|score|classifier|norm|ln_|bias"
+_PARTS = ("lora", "dora", "adapter", "ia3")  # one of them is in every name of an adapter
 
 
 def is_adapter(name: str) -> bool:
-    return bool(DOWN.search(name) or UP.search(name) or _OTHER.search(name))
+    """Whether a parameter is one of an adapter; most models have none, and compile no expression for it."""
+    lowered = name.lower()
+    return any(part in lowered for part in _PARTS) and any(_has(kind, name) for kind in (_DOWN, _UP, _OTHER))
+
+
+def _has(pattern: str, name: str) -> bool:
+    return re.search(pattern, name, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Adapters:
     @property
     def up(self) -> dict[str, dict[str, Any]]:
         """The matrices that must start at zero, so that the adapted model equals its base."""
-        return {name: weight for name, weight in self.parameters.items() if UP.search(name)}
+        return {name: weight for name, weight in self.parameters.items() if _has(_UP, name)}
 
     @property
     def trained_base(self) -> list[str]:
@@ -39,7 +46,7 @@ class Adapters:
         return [
             name
             for name, weight in self.base.items()
-            if weight.get("trainable") and name in self.optimized and not _MEANT.search(name)
+            if weight.get("trainable") and name in self.optimized and not _has(_MEANT, name)
         ]
 
 
@@ -47,7 +54,7 @@ def adapters_of(run: Signals) -> Adapters:
     """The adapters of a run; `NotApplicable` if it has none."""
     weights = {str(weight.get("name")): weight for weight in run.listed("initial_weights")}
     own = {name: weight for name, weight in weights.items() if is_adapter(name)}
-    if not any(DOWN.search(name) or UP.search(name) for name in own):
+    if not any(_has(_DOWN, name) or _has(_UP, name) for name in own):
         raise NotApplicable("the model has no LoRA adapters")
     base = {name: weight for name, weight in weights.items() if name not in own}
     rates: dict[str, float] = {}

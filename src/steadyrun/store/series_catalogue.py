@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One series, or a family of series if the pattern has a `*`."""
+    """One series, or a family of series if the pattern ends with a `*`."""
 
     pattern: str
     meaning: str
@@ -196,4 +195,10 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
 
 def entry_for(name: str) -> CatalogueEntry | None:
     """The entry that documents a series, None for the user's own series."""
-    return next((entry for entry in CATALOGUE if fnmatch.fnmatchcase(name, entry.pattern)), None)
+    if (entry := _SINGLE.get(name)) is not None:
+        return entry
+    return next((entry for start, entry in _FAMILIES if name.startswith(start)), None)
+
+
+_SINGLE = {entry.pattern: entry for entry in CATALOGUE if not entry.pattern.endswith("*")}
+_FAMILIES = [(entry.pattern[:-1], entry) for entry in CATALOGUE if entry.pattern.endswith("*")]
