@@ -18,6 +18,7 @@ from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
+from steadyrun.scripts.run_script import RunOptions, run_script
 from steadyrun.scripts.script_session import Attached
 from steadyrun.scripts.step_losses import StepLosses
 
@@ -192,6 +193,23 @@ def test_an_error_of_ours_ends_recording_and_not_training(
     assert len(losses) == 3
     assert capsys.readouterr().err.count("no longer recorded: RuntimeError: ours") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_during_the_report_changes_no_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steadyrun.scripts.end_report.print_report", interrupted)
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    assert run_script(Target(str(script)), [], RunOptions(tmp_path / "run")).code == 3
+    assert "the report was interrupted" in capsys.readouterr().err
 
 
 def test_the_live_page_is_served_until_the_script_ends(
