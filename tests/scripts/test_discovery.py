@@ -402,6 +402,44 @@ def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp
     assert recorded == [pytest.approx(losses) for losses in expected]
 
 
+class Wrapper(torch.optim.Optimizer):
+    """Leaves its steps to an optimizer inside it, as sharpness-aware and lookahead optimizers do."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1)
+        self.param_groups = self.inner.param_groups
+
+    def second_step(self) -> None:
+        self.inner.step()
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        self.inner.step()
+
+
+@pytest.mark.parametrize("step", [Wrapper.step, Wrapper.second_step])
+def test_a_wrapper_and_the_optimizer_in_it_are_one(step: Callable[[Wrapper], None], tmp_path: Path) -> None:
+    attached = Attached(Settings(tmp_path / "run"))
+    attached.attach()
+    model = nn.Linear(4, 1)
+    optimizer = Wrapper(list(model.parameters()))
+    losses = []
+    for number in range(6):
+        loss = model(batch(number)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        step(optimizer)
+        losses.append(loss.item())
+    attached.detach()
+    attached.recorder.end()
+    view = steadyrun.open_run(tmp_path / "run")
+    assert view.series("loss").values.tolist() == pytest.approx(losses)
+    assert set(view.series("lr/0").values) == {0.1}
+    assert set(view.series("optimizer_steps").values) == {1.0}
+    assert [group["class"] for group in view.manifest["param_groups"]] == ["SGD"]
+    assert view.series("update_ratio/weight").values.min() > 0
+
+
 def test_steps_that_cannot_be_recorded_are_not_denied(tmp_path: Path) -> None:
     attached = Attached(Settings(tmp_path / "run"))
     attached.attach()

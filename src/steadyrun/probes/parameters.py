@@ -76,12 +76,13 @@ class ParameterProbe:
         self._stepped = set()
 
     def _waiting(self, optimizers: Sequence[OptimizerLike]) -> set[str]:
-        """The groups whose turn this step was not: each belongs to an optimizer that did not step beside the others."""
-        idle = [optimizer for optimizer in optimizers if id(optimizer) not in self._stepped]
-        groups = [group for optimizer in idle for group in optimizer.param_groups]
-        owned = {id(parameter) for group in groups for parameter in group["params"]}
+        """The groups whose turn this step was not: their optimizer did not step beside the others."""
+        turns: dict[int, bool] = {}  # by parameter: whether an optimizer of it stepped
+        for optimizer in optimizers:
+            for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+                turns[id(parameter)] = turns.get(id(parameter), False) or id(optimizer) in self._stepped
         everything = zip(self.parameters, self.groups, strict=True)
-        return set(self.groups) - {group for parameter, group in everything if id(parameter) not in owned}
+        return set(self.groups) - {group for parameter, group in everything if turns.get(id(parameter), True)}
 
     @property
     def _most(self) -> int:
