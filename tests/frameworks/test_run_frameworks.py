@@ -216,3 +216,44 @@ def test_trackers(tmp_path: Path) -> None:
     assert list(run.series("printed_loss").values) == pytest.approx(list(run.series("loss").values))
     assert steps(run, "val_loss") == [4, 9, 14, 19]
     assert steps(run, "accuracy") == steps(run, "reward") == [4, 9, 14, 19]
+
+
+_CELLS = [
+    "%load_ext steadyrun",
+    """
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    """,
+    """
+    for step in range(30):
+        x = torch.randn(16, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("val_loss", loss.item())
+    """,
+    "%steadyrun",
+    "%unload_ext steadyrun",
+]
+
+
+def test_a_notebook_in_a_kernel(tmp_path: Path) -> None:
+    """Without a line of code but the extension's: a cell trains, and the report is shown as in a terminal."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in _CELLS])  # type: ignore[no-untyped-call]
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    said = [output.text for output in outputs if output.get("name") == "stderr"]
+    assert "".join(said) == "steadyrun: 30 steps recorded in experiments/notebook; %steadyrun shows the report\n"
+    shown = [output.data for output in outputs if output.output_type == "execute_result"]
+    assert len(shown) == 1
+    assert "<steadyrun report of 'experiments/notebook'" in shown[0]["text/plain"]
+    run = steadyrun.open_run(tmp_path / "experiments" / "notebook")
+    assert run.last_step() == 29
+    assert len(run.events("validation")) == 1

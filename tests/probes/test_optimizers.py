@@ -194,6 +194,48 @@ def test_update_ratio_against_the_obvious_quotient(tmp_path: Path) -> None:
     assert values(tmp_path, "update_ratio/0") == pytest.approx(truth, rel=1e-4)
 
 
+def test_a_part_that_waits_for_its_turn_has_no_update(tmp_path: Path) -> None:
+    """A generator that steps every third time has not stopped in between; a part without an optimizer has."""
+    model = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 6), nn.Linear(6, 3))
+    often, seldom = (torch.optim.SGD(model[index].parameters(), lr=0.1) for index in (0, 1))
+    with steadyrun.record(tmp_path, every=1) as run:
+        run.watch(model, [often, seldom])
+        for step in range(7):
+            loss = loss_of(model, batch_of(step))
+            model.zero_grad()
+            loss.backward()
+            often.step()
+            if step % 3 == 0:
+                seldom.step()
+            run.step(loss)
+    view = steadyrun.open_run(tmp_path)
+    assert view.series("update_ratio/0").steps.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert view.series("update_ratio/1").steps.tolist() == [0, 3, 6]
+    assert min(values(tmp_path, "update_ratio/1")) > 0
+    assert set(values(tmp_path, "update_ratio/2")) == {0.0}
+
+
+@pytest.mark.parametrize(("climb", "empty"), [(0.0, 2.0), (0.01, 1.0)])
+def test_gradients_that_moved_the_weights_were_not_erased(tmp_path: Path, climb: float, empty: float) -> None:
+    """Two backward passes with cleared gradients between them: a lost micro-batch, or sharpness-aware training."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path, every=1) as run:
+        run.watch(model, optimizer)
+        for step in range(5):
+            for half in range(2):
+                optimizer.zero_grad()
+                loss = loss_of(model, batch_of(step))
+                loss.backward()
+                if climb and not half:
+                    with torch.no_grad():
+                        for parameter in model.parameters():
+                            parameter.add_(climb * parameter.grad)
+            optimizer.step()
+            run.step(loss)
+    assert set(values(tmp_path, "empty_starts")) == {empty}
+
+
 def test_a_large_tensor_is_judged_by_a_part(tmp_path: Path) -> None:
     model = nn.Linear(512, 512, bias=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

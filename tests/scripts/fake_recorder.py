@@ -22,6 +22,7 @@ class KeptRecord:
         self.taken_over: list[str] = []
         self.own_names: set[str] = set()
         self.on_end: list[Callable[[], None]] = []
+        self.on_cell: list[Callable[[], None]] = []
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self.logged.append((step, dict(values)))

@@ -18,6 +18,7 @@ from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import Settings
+from steadyrun.scripts.run_script import RunOptions, run_script
 from steadyrun.scripts.script_session import Attached
 from steadyrun.scripts.step_losses import StepLosses
 
@@ -192,6 +193,23 @@ def test_an_error_of_ours_ends_recording_and_not_training(
     assert len(losses) == 3
     assert capsys.readouterr().err.count("no longer recorded: RuntimeError: ours") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_during_the_report_changes_no_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steadyrun.scripts.end_report.print_report", interrupted)
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    assert run_script(Target(str(script)), [], RunOptions(tmp_path / "run")).code == 3
+    assert "the report was interrupted" in capsys.readouterr().err
 
 
 def test_the_live_page_is_served_until_the_script_ends(
@@ -382,6 +400,44 @@ def test_which_losses_are_recorded(program: Callable[[], list[list[float]]], tmp
         attached.recorder.end()
     recorded = [steadyrun.open_run(folder).series("loss").values.tolist() for folder in attached.recorder.folders]
     assert recorded == [pytest.approx(losses) for losses in expected]
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Leaves its steps to an optimizer inside it, as sharpness-aware and lookahead optimizers do."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1)
+        self.param_groups = self.inner.param_groups
+
+    def second_step(self) -> None:
+        self.inner.step()
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        self.inner.step()
+
+
+@pytest.mark.parametrize("step", [Wrapper.step, Wrapper.second_step])
+def test_a_wrapper_and_the_optimizer_in_it_are_one(step: Callable[[Wrapper], None], tmp_path: Path) -> None:
+    attached = Attached(Settings(tmp_path / "run"))
+    attached.attach()
+    model = nn.Linear(4, 1)
+    optimizer = Wrapper(list(model.parameters()))
+    losses = []
+    for number in range(6):
+        loss = model(batch(number)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        step(optimizer)
+        losses.append(loss.item())
+    attached.detach()
+    attached.recorder.end()
+    view = steadyrun.open_run(tmp_path / "run")
+    assert view.series("loss").values.tolist() == pytest.approx(losses)
+    assert set(view.series("lr/0").values) == {0.1}
+    assert set(view.series("optimizer_steps").values) == {1.0}
+    assert [group["class"] for group in view.manifest["param_groups"]] == ["SGD"]
+    assert view.series("update_ratio/weight").values.min() > 0
 
 
 def test_steps_that_cannot_be_recorded_are_not_denied(tmp_path: Path) -> None:

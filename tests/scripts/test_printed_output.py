@@ -91,6 +91,16 @@ def test_a_script_like_pytorch_examples_mnist() -> None:
     assert record.notes == []
 
 
+def test_the_split_that_a_line_names_counts() -> None:
+    """An evaluation of the training data is no validation, although its line begins with "eval"."""
+    record = KeptRecord()
+    record.step = 4
+    with observed(record):
+        print("eval: split train. loss 7.4e-03. error 0.40%. misses: 2")
+        print("eval: split test . loss 7.7e-03. error 0.50%. misses: 1")
+    assert record.validations == [(4, 0.0077)]
+
+
 def test_bytes_are_the_same_and_come_at_once() -> None:
     record = KeptRecord()
     text = "loss: 0.5 σ\r 50%|█████     | \x1b[32mok\x1b[0m\n"

@@ -147,7 +147,7 @@ def test_a_module_and_a_child_that_does_the_work(tmp_path: Path) -> None:
     (package / "start.py").write_text(
         "import subprocess, sys\n"
         "assert __spec__.name == 'package.start' and __package__ == 'package'\n"
-        "print(sys.argv, sys.path[0])\n"
+        "print(sys.argv, sys.path[0], sys.excepthook is sys.__excepthook__)\n"
         "subprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 1.5: pass'], check=True)\n"
     )
     ours = launch(tmp_path, "-m", "package.start", "--its", "own")

@@ -69,7 +69,7 @@ def root(
 def main() -> None:
     """Run the `steadyrun` console script."""
     try:
-        app()
+        typer.main.get_command(app)()  # `app()` would also replace `sys.excepthook`, which a script sees
     except Interrupted:
         sys.excepthook = lambda *_: None  # the traceback is printed; Python ends with the signal, as it would have
         raise KeyboardInterrupt from None

@@ -260,17 +260,25 @@ def _rate(rate: Any) -> float | Tensor:
 
 def is_part(optimizer: OptimizerLike, whole: OptimizerLike) -> bool:
     """Whether an optimizer steps a rank's part of the parameters for another, as in ZeroRedundancyOptimizer."""
-    if all(each is not optimizer for each in getattr(whole, "__dict__", {}).values()):
-        return False
-    mine, all_of_them = (
-        {id(parameter) for group in each.param_groups for parameter in group["params"]} for each in (optimizer, whole)
-    )
-    return mine < all_of_them
+    return _holds(whole, optimizer) and _owned(optimizer) < _owned(whole)
+
+
+def is_wrapper(optimizer: OptimizerLike, inner: OptimizerLike) -> bool:
+    """Whether an optimizer leaves the steps of all its parameters to one that it holds, as SAM and Lookahead do."""
+    return _holds(optimizer, inner) and _owned(optimizer) == _owned(inner)
+
+
+def _holds(outer: OptimizerLike, inner: OptimizerLike) -> bool:
+    return any(each is inner for each in getattr(outer, "__dict__", {}).values())
+
+
+def _owned(optimizer: OptimizerLike) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _most_alike(optimizer: OptimizerLike, watched: list[OptimizerLike]) -> int:
     """The watched optimizer whose parameters the new one shares most."""
-    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    mine = _owned(optimizer)
 
     def shared(index: int) -> int:
         groups = getattr(watched[index], "param_groups", [])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor, nn
 from steadyrun.probes.gradients import SampledNorms
 from steadyrun.probes.norms import norms
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
+
+if TYPE_CHECKING:
+    from steadyrun.probes.optimizer_steps import OptimizerLike
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
 _MOST_TOGETHER = 2**19  # of all tensors, unless they are hundreds: 2 MiB in float32
@@ -38,9 +43,11 @@ class ParameterProbe:
     groups: list[str]
     adapters: list[int] = field(default_factory=list)  # indices of the adapters' parameters
     _before: list[_Joined] = field(default_factory=list)
+    _stepped: set[int] = field(default_factory=set)  # ids of the optimizers that stepped since the snapshot
 
-    def snapshot(self) -> None:
+    def snapshot(self, optimizer: OptimizerLike) -> None:
         """Keep (a part of) every parameter as it is before the optimizer steps, and where its gradient is not zero."""
+        self._stepped.add(id(optimizer))
         if not self._before and self.parameters:
             parts = self._parts()
             self._before = [
@@ -48,7 +55,7 @@ class ParameterProbe:
                 for indices in _by_kind(parts)
             ]
 
-    def fill(self, row: ProbeRow) -> None:
+    def fill(self, row: ProbeRow, optimizers: Sequence[OptimizerLike]) -> None:
         """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
         sizes = norms(self.parameters)
         row.put_many(sizes, self._summed("block_param_norm", self.groups))
@@ -65,7 +72,17 @@ class ParameterProbe:
                 moved |= dict(zip(kind.indices, norms(moves).unbind(), strict=True))
             shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
             steps = torch.stack([moved[index].to(sizes.device) for index in range(len(parts))])
-            row.put_many(torch.stack([steps, sizes]), self._ratio(shares))
+            row.put_many(torch.stack([steps, sizes]), self._ratio(shares, self._waiting(optimizers)))
+        self._stepped = set()
+
+    def _waiting(self, optimizers: Sequence[OptimizerLike]) -> set[str]:
+        """The groups whose turn this step was not: their optimizer did not step beside the others."""
+        turns: dict[int, bool] = {}  # by parameter: whether an optimizer of it stepped
+        for optimizer in optimizers:
+            for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+                turns[id(parameter)] = turns.get(id(parameter), False) or id(optimizer) in self._stepped
+        everything = zip(self.parameters, self.groups, strict=True)
+        return set(self.groups) - {group for parameter, group in everything if turns.get(id(parameter), True)}
 
     @property
     def _most(self) -> int:
@@ -96,13 +113,14 @@ class ParameterProbe:
 
         return unpack
 
-    def _ratio(self, shares: list[float]) -> Unpack:
+    def _ratio(self, shares: list[float], waiting: set[str]) -> Unpack:
         def unpack(array: HostArray) -> Values:
             # A tensor of which one element in n was looked at has moved about sqrt(n) times as far as those did.
             moved, size = array.reshape(2, -1)
             steps = _root_sum(self.groups, moved * np.sqrt(shares))
             sizes = _root_sum(self.groups, size)
-            return {f"update_ratio/{name}": steps[name] / sizes[name] for name in steps if sizes[name] != 0}
+            moving = [name for name in steps if sizes[name] != 0 and name not in waiting]
+            return {f"update_ratio/{name}": steps[name] / sizes[name] for name in moving}
 
         return unpack
 

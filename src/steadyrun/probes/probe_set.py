@@ -211,7 +211,7 @@ class Watcher:
         self._gradients.before_step(optimizer)
         if "blocks" in self._sampling and not self._problems.failed("update ratio"):
             with self._problems.contained("update ratio"):
-                self._parameters.snapshot()
+                self._parameters.snapshot(optimizer)
 
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.before_step, optimizer)
@@ -282,7 +282,7 @@ class Watcher:
     def _sample(self, row: ProbeRow) -> None:
         due = self._sampling
         if "blocks" in due:
-            self._contained("parameter norms", self._parameters.fill, row)
+            self._contained("parameter norms", self._parameters.fill, row, self._optimizer.optimizers)
         if "moments" in due:
             self._contained("moments", self._optimizer.moments, row)
             self._contained("update", self._updates.fill, row)

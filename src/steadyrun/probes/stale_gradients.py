@@ -1,7 +1,8 @@
 """Gradients where none should be, and none where they should: seen when backward begins and when the optimizer steps.
 
 Between a step of an optimizer and its next one, its gradients must be empty once when a backward pass begins.
-With two optimizers that take turns, and with accumulation, one empty beginning is enough.
+With two optimizers that take turns, and with accumulation, one empty beginning is enough. When a pass begins at other
+weights than the one before it, as in sharpness-aware training, the gradients in between were used and not erased.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class LeftoverProbe:
         self.sample = False
         self._smallest: dict[int, Tensor] = {}  # by optimizer
         self._empty: dict[int, Tensor] = {}  # by optimizer: backward passes that began without gradients
+        self._weights: dict[int, int] = {}  # by optimizer: how often its parameters had moved when backward began
         self._stepping: set[int] = set()  # the optimizers that step in this step
         self._used: Tensor | float | None = None
         self._stepped = False  # an optimizer has stepped before: what is left now was used already
@@ -38,7 +40,10 @@ class LeftoverProbe:
             now = torch.zeros(()) if norm is None else norm
             known = self._smallest.get(id(optimizer), now)
             self._smallest[id(optimizer)] = torch.minimum(known.to(now.device), now)
-            self._empty[id(optimizer)] = (now == 0).float() + self._empty.get(id(optimizer), 0.0)
+            moves = sum(parameter._version for parameter in parameters if not parameter.is_inference())
+            if self._weights.get(id(optimizer), moves) == moves:  # else the earlier gradients were used to move them
+                self._empty[id(optimizer)] = (now == 0).float() + self._empty.get(id(optimizer), 0.0)
+            self._weights[id(optimizer)] = moves
 
     def before_step(self, optimizer: OptimizerLike) -> None:
         """Whether the optimizer finds any gradient."""
@@ -63,4 +68,4 @@ class LeftoverProbe:
         self.forget()
 
     def forget(self) -> None:
-        self._smallest, self._empty, self._used, self._stepping = {}, {}, None, set()
+        self._smallest, self._empty, self._weights, self._used, self._stepping = {}, {}, {}, None, set()

@@ -48,8 +48,8 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
         return f"{target.name} made optimizer steps, but no module holds their parameters: nothing is recorded"
     if _children_worked():
         return (
-            f"{target.name} did its work in child processes, which are not recorded: start each of them with "
-            f"steadyrun, such as torchrun --nproc-per-node 2 -m steadyrun run {shlex.quote(target.name)}"
+            f"{target.name} did its work in child processes, which are not recorded: call steadyrun.record in the "
+            "function that they run, or start each of them with steadyrun, as torchrun -m steadyrun run SCRIPT does"
         )
     if "torch" not in sys.modules:
         return f"{target.name} never imported torch: nothing is recorded; steadyrun.record takes numbers of any program"

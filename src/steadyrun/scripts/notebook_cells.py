@@ -29,6 +29,7 @@ class NotebookSession:
     def start(self) -> None:
         self._attached.attach()
         self._attached.look_around()
+        self._shell.events.register("pre_run_cell", self._cell_begins)
         self._shell.events.register("post_run_cell", self._cell_ended)
         self._shell.register_magic_function(self._magic, "line", MAGIC)
         atexit.register(self.stop)
@@ -37,6 +38,7 @@ class NotebookSession:
         atexit.unregister(self.stop)
         self._attached.detach()
         self._attached.recorder.end()
+        self._shell.events.unregister("pre_run_cell", self._cell_begins)
         self._shell.events.unregister("post_run_cell", self._cell_ended)
         self._shell.magics_manager.magics["line"].pop(MAGIC, None)
 
@@ -47,6 +49,10 @@ class NotebookSession:
         if recorder.run is not None and recorder.step:
             return recorder.run.path
         return recorder.folders[-1] if recorder.folders else None
+
+    def _cell_begins(self, _info: object = None) -> None:
+        for action in self._attached.recorder.on_cell:
+            action()
 
     def _cell_ended(self, _result: object = None) -> None:
         """Write what the cell recorded; one line after a cell that trained."""

@@ -30,15 +30,21 @@ def attach(recorder: Recorder) -> Callable[[], None]:
     """Read what is printed from now on; the function that is returned ends it and reads what is left."""
     reading = _Reading(recorder, values_of(recorder))
     patches = Patches()
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is not None and hasattr(stream, "__dict__"):
-            patches.put(stream, "write", reading.of(name))
 
+    def put_on() -> None:
+        patches.remove()
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is not None and hasattr(stream, "__dict__"):
+                patches.put(stream, "write", reading.of(name))
+
+    put_on()
     recorder.on_end.append(reading.end)
+    recorder.on_cell.append(put_on)  # IPython puts `write` back after each cell, to what it was before it
 
     def detach() -> None:
         patches.remove()
+        recorder.on_cell.remove(put_on)
         recorder.on_end.remove(reading.end)
         reading.end()
 

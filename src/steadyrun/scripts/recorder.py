@@ -46,6 +46,7 @@ class ScriptRecorder:
         self.on_begin: list[Callable[[Path], None]] = []
         self.own_names: set[str] = set()  # series of parts: what a script reports under such a name is known already
         self.on_end: list[Callable[[], None]] = []  # before a run closes: what was reported last is still its own
+        self.on_cell: list[Callable[[], None]] = []  # before each cell of a notebook
         self._created = self._beginning = False
         self._first = 0  # number of the first step of this training
         self._waiting: list[Callable[[], None]] = []

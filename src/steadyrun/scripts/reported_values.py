@@ -37,6 +37,10 @@ class Recorder(Protocol):
     def on_end(self) -> list[Callable[[], None]]:
         """What is called before a run closes."""
 
+    @property
+    def on_cell(self) -> list[Callable[[], None]]:
+        """What is called before each cell of a notebook."""
+
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Record numbers under their own names."""
 

@@ -118,5 +118,7 @@ class Session:
             from steadyrun.scripts.end_report import print_report
 
             print_report(self._target, self._options, self._attached.recorder, ending)
+        except KeyboardInterrupt:  # Ctrl-C again: the script has ended, and how it ended stays its own
+            say("the report was interrupted: steadyrun check shows it")
         except Exception as problem:
             say(f"the report could not be made: {type(problem).__name__}: {problem}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.probes.loss_scale import ScalerView
-from steadyrun.probes.optimizer_steps import is_part
+from steadyrun.probes.optimizer_steps import is_part, is_wrapper
 from steadyrun.scripts import discovery
 from steadyrun.scripts.discovery import TrainedObjects, owned
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
@@ -146,7 +146,7 @@ class TrainingFollower:
 
     def step_ended(self, optimizer: Optimizer) -> None:
         self._in_step = self._first_root = False
-        if not self._recorder.active or self._is_part(optimizer):
+        if not self._recorder.active or self._steps_for_another(optimizer):
             return
         self._recorder.stepped = True
         self._retired.discard(optimizer)
@@ -170,8 +170,9 @@ class TrainingFollower:
     def _is_watched(self, optimizer: Optimizer) -> bool:
         return self._objects is not None and any(optimizer is mine for mine in self._objects.optimizers)
 
-    def _is_part(self, optimizer: Optimizer) -> bool:
-        return any(is_part(optimizer, whole) for whole in list(self._made))
+    def _steps_for_another(self, optimizer: Optimizer) -> bool:
+        """Whether it steps a part of what another one does, or hands its parameters to one inside it, as SAM does."""
+        return any(is_part(optimizer, other) or is_wrapper(optimizer, other) for other in list(self._made))
 
     def _unwatched(self) -> list[Optimizer]:
         alive = sorted(self._made.items(), key=lambda made: made[1])
@@ -179,7 +180,7 @@ class TrainingFollower:
         unwatched = [
             optimizer
             for optimizer, _ in alive
-            if id(optimizer) not in idle and not self._is_watched(optimizer) and not self._is_part(optimizer)
+            if id(optimizer) not in idle and not self._is_watched(optimizer) and not self._steps_for_another(optimizer)
         ]
         if self._objects is None or self._rebuilt < _MOST_REBUILT:
             return unwatched

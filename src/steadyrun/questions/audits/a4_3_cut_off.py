@@ -73,7 +73,8 @@ QUESTION = Question(
             name="nothing-reached",
             answer=FAULT,
             meaning="the gradient reaches no optimized parameter",
-            fix="Call backward() on the loss itself, without .item(), torch.tensor(loss), .data or no_grad before it.",
+            fix="Call backward() on the loss itself, without .item(), torch.tensor(loss), .data or no_grad before it. "
+            "Give the optimizer the parameters of the model that is called, not of a copy.",
             explains=("C", "S", "A1", "A4", "P4", "P6"),
         ),
         Outcome(

@@ -7,7 +7,7 @@ import re
 from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
 MARK = re.compile(
-    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
+    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|\.\s|$)(?! ?loss)", re.I
 )
 """A word that says which data the numbers behind it are about."""
 
