@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS
+from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS, generator_address
 
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
@@ -173,7 +173,9 @@ def _numpy_words_of(generator: Any) -> memoryview | None:
 
 
 def _torch_mark() -> Mark:
-    address = torch.default_generator._cdata
+    address = generator_address(torch.default_generator)
+    if address is None:
+        return None
     if _torch_memory[0] != address:
         _torch_memory[:] = [address, _torch_words_at(address)]
     words = _torch_memory[1]
@@ -193,11 +195,13 @@ def _torch_words_at(address: int) -> memoryview | None:
 def _torch_offset() -> int | None:
     """Where the words lie behind a generator's address: found, and tried with draws, in a generator of our own."""
     own = torch.Generator()
-    first = _torch_words(own)[:8].tobytes()
-    offset = ctypes.string_at(own._cdata, _TORCH_SEARCHED).find(first)
+    address = generator_address(own)
+    if address is None:
+        return None
+    offset = ctypes.string_at(address, _TORCH_SEARCHED).find(_torch_words(own)[:8].tobytes())
     if offset < 4 * _TORCH_HEAD or offset % 4:
         return None
-    memory = _words_at(own._cdata + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
+    memory = _words_at(address + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
     for draw in (torch.rand, torch.randn, torch.randn, torch.rand):  # the second Gaussian moves no word
         before = bytes(memory)
         draw(1, generator=own)
