@@ -122,7 +122,7 @@ def _stalled(job: Processes, _limit: Limits) -> Finding | None:
         )
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
-    message = f"{words}.{_usual(stalled)}{_collective(job)}{_stacks(job, late or [m.rank for m in stalled])}"
+    message = f"{words}.{_stacks(job, late or [m.rank for m in stalled])}{_usual(stalled)}{_collective(job)}"
     return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step, ranks=tuple(late))
 
 
