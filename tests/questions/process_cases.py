@@ -149,6 +149,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R4.1", "ended-early", Job(Process(ended=True, step=18), Process(failed("connection", CLOSED), ended=True))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=20), Process(stalled("backward")))),
     ("R4.1", "timed-out", Job(Process(failed("timeout", LATE), ended=True), Process(stalled("data"), phase="data"))),
+    (
+        "R4.1",
+        "timed-out",  # the launcher ended it after the time-out of the other
+        Job(Process(failed("timeout", LATE), ended=True, ago=SILENT), Process(phase="data", ago=SILENT)),
+    ),
+    ("R4.1", "died", Job(Process(failed("timeout", LATE), ended=True, ago=SILENT), Process(ago=SILENT + 38))),
     ("R4.1", "stalled", Job(Process(stalled("backward")), Process(stalled("data"), phase="data"))),
     ("R4.1", "stalled", Job(Process(stalled("backward")), Process(stalled("backward")))),
     ("R4.1", "stalled", Job(Process(stalled(None), phase=None), Process(step=19, phase=None))),

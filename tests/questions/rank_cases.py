@@ -156,6 +156,28 @@ def forgotten(rank: int, start: float) -> Series:
     }
 
 
+def replica_by_hand(rank: int, **changed: Any) -> Series:
+    """A rank whose gradients are its own, and whose parameters begin like those of the others."""
+    starts = {f"start_digest/replicated/{name}": ([0], [7.0]) for name in "ab"}
+    parameters = {"parameter_digest/replicated": since(5 if rank else 1000)}
+    return alone(rank) | starts | parameters | {"collectives": np.zeros(200)} | changed
+
+
+def added_up(rank: int, loss: float = 1.0, norm: float = 3.0) -> Series:
+    """A rank that adds gradients up over the ranks; `loss` is the fraction of its loss that backward starts from."""
+    losses = FALLING[:200] + 0.01 * rank
+    return {
+        "loss": losses,
+        "backward_loss": losses * loss,
+        "block_grad_norm/a": (SAMPLED, np.full(len(SAMPLED), 2.0 + 0.1 * rank)),
+        "clip_norm": np.full(200, norm),
+    }
+
+
+def clipped_early(rank: int, apart: float = 0.1) -> Series:
+    return {"clip_norm": np.full(200, 2.0 + apart * rank), "grad_norm": np.full(200, 2.0 + apart * rank)}
+
+
 def stage(rank: int) -> Series:
     """A part of a pipeline: each rank has blocks of its own."""
     blocks = {f"gradient_digest/replicated/{name}": None for name in "ab"}
@@ -179,7 +201,9 @@ def sharded(rank: int, used: float, local: float = 1.0) -> Series:
         "gradient_digest/replicated": None,
         "parameter_digest/replicated": None,
         "start_digest/replicated": None,
-        "start_digest/sharded": ([0], [float(rank)]),
+        "start_digest/sharded": ([0], [5.0 + rank]),
+        "start_digest/sharded/up": ([0], [5.0 + rank]),
+        "start_digest/sharded/down": ([0], [8.0 + rank]),
         "parameter_digest/sharded": digests(60 + rank),
     }
 
@@ -211,11 +235,49 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "pass", job(structure=UNKNOWN)),  # equal gradients of different data show that they are averaged
     ("R1.1", "not-applicable", run()),
     ("R1.1", "not-compared", job(alone(0), alone(1), structure=UNKNOWN)),
+    ("R1.1", "perhaps-not-averaged", job(replica_by_hand(0), replica_by_hand(1), structure=UNKNOWN)),
+    (
+        "R1.1",
+        "perhaps-not-averaged",  # averaged in every step, but too early
+        job(*(replica_by_hand(rank, collectives=np.full(200, 2.0)) for rank in (0, 1)), structure=UNKNOWN),
+    ),
+    (
+        "R1.1",
+        "periodic",
+        job(*(replica_by_hand(rank, collectives=2.0 * (STEPS % 20 == 19)) for rank in (0, 1)), structure=UNKNOWN),
+    ),
+    (
+        "R1.1",
+        "periodic",
+        job(
+            replica_by_hand(0, **{"parameter_digest/replicated": digests(2)}),
+            replica_by_hand(1, **{"parameter_digest/replicated": digests(2, at_5=5.0)}),
+            structure=UNKNOWN,
+        ),
+    ),
+    (
+        "R1.1",
+        "not-compared",  # ones and zeros show nothing
+        job(
+            *(replica_by_hand(r, **{f"start_digest/replicated/{b}": ([0], [0.0]) for b in "ab"}) for r in (0, 1)),
+            structure=UNKNOWN,
+        ),
+    ),
+    ("R1.1", "perhaps-sum", job(added_up(0), added_up(1), structure=UNKNOWN)),
+    ("R1.1", "pass", job(added_up(0, norm=2.05), added_up(1, norm=2.05), structure=UNKNOWN)),
+    ("R1.1", "pass", job(added_up(0, loss=0.5), added_up(1, loss=0.5), structure=UNKNOWN)),  # of all tokens
+    ("R1.1", "pass", job(added_up(0), added_up(1))),  # DDP averages
+    ("R1.1", "by-hook", job(at_some(0), at_some(1), structure={**ddp(), "hook": "mine"})),
     ("R1.1", "some-differ", job(forgotten(0, 7.0), forgotten(1, 7.0), structure=UNKNOWN)),
     ("R1.1", "not-applicable", job(forgotten(0, 7.0), forgotten(1, 8.0), structure=UNKNOWN)),  # split by hand
     ("R1.1", "not-applicable", job(stage(0), stage(1), structure=UNKNOWN)),
     ("R1.2", "pass", job()),
     ("R1.2", "parted", job({}, {"parameter_digest/replicated": since(20)})),
+    (
+        "R1.2",
+        "by-hook",
+        job({}, {"parameter_digest/replicated": since(20)}, structure={**ddp(), "hook": "mine"}),
+    ),
     ("R1.2", "pass", job({}, {"parameter_digest/replicated": digests(2, at_20=5.0)})),  # somebody mended it
     ("R1.2", "other-end", job({"end_digest/replicated": ([199], [1.0])}, {"end_digest/replicated": ([199], [2.0])})),
     ("R1.2", "pass", job(*all_of(**{"end_digest/replicated": ([199], [1.0])}))),
@@ -232,6 +294,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.3", "clip", job({}, {"clipped": np.zeros(200)})),
     ("R1.3", "clip", job({}, {"clip_threshold": None, "clipped": None})),
     ("R1.3", "clip", job({}, {"gradient_digest/replicated": since(20, 1)})),
+    ("R1.3", "clip-early", job(clipped_early(0), clipped_early(1))),
+    ("R1.3", "pass", job(clipped_early(0, 0.0), clipped_early(1, 0.0))),
+    ("R1.3", "pass", job(*(clipped_early(rank) | {"clipped": np.zeros(200)} for rank in (0, 1)))),
     ("R1.3", "missing", job(*all_of(**{"lr/0": None, "skipped": None}))),
     ("R1.3", "not-applicable", job(alone(0), alone(1), structure=UNKNOWN)),
     ("R1.4", "pass", job(events={0: validated(0, 1.0, 2.0), 1: validated(1, 1.0, 2.0)})),
@@ -256,8 +321,20 @@ CASES: list[tuple[str, str, Synthetic]] = [
         "R1.6",
         "pass",  # zeros at first
         job(
-            SAME_SHARDS,
-            SAME_SHARDS | {"parameter_digest/sharded": digests(61)},
+            *(
+                SAME_SHARDS
+                | {"start_digest/sharded/up": ([0], [0.0]), "start_digest/sharded/down": ([0], [9.0 + rank])}
+                for rank in (0, 1)
+            ),
+            structure=spread("tensor-parallel"),
+        ),
+    ),
+    (
+        "R1.6",
+        "perhaps-equal",
+        job(
+            sharded(0, 1.0),
+            sharded(1, 1.0) | {"start_digest/sharded/up": ([0], [5.0])},
             structure=spread("tensor-parallel"),
         ),
     ),
@@ -272,8 +349,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R2.1", "overlap", job(None, {"example_hash/train": healthy(0)["example_hash/train"]}, loaders=PLAIN)),
     ("R2.1", "perhaps-overlap", job(None, OVERLAPPING, loaders=PLAIN)),
     ("R2.1", "pass", job(None, OVERLAPPING)),  # the samplers split the data: it holds duplicates
+    ("R2.1", "same", job(*all_of(**NO_BATCHES, loss=FALLING[:200], input_digest=digests(3)), loaders=PLAIN)),
+    ("R2.1", "pass", job(*(NO_BATCHES | {"input_digest": digests(3 + rank)} for rank in (0, 1)), loaders=PLAIN)),
     ("R2.1", "missing", job(NO_BATCHES, NO_BATCHES)),
     ("R2.1", "not-applicable", job(SAME, SAME, structure=spread("tensor-parallel"))),
+    ("R2.1", "same", job(SAME_LOSS, SAME_LOSS, loaders=PLAIN, structure={**spread("mixed"), "data": [0, 1]})),
+    ("R2.1", "not-applicable", job(SAME_LOSS, SAME_LOSS, loaders=PLAIN, structure={**spread("mixed"), "data": [0]})),
     ("R2.1", "not-applicable", job(*all_of(batch_hash=np.ones(200)))),
     ("R2.2", "pass", job()),
     ("R2.2", "repeats", job(CYCLE, CYCLE)),

@@ -20,6 +20,11 @@ def healthy() -> steadyrun.Task:
     return programs.plain(train_step=step, loader=DataLoader(data, 8, sampler=sampler))
 
 
+def made_by_the_script() -> steadyrun.Task:
+    """Needs a process group, which its script makes before it calls this."""
+    return programs.ddp()
+
+
 def same_data() -> steadyrun.Task:
     dist.init_process_group("gloo")
     return programs.BROKEN["no sampler"][0]()

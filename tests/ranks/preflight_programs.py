@@ -95,6 +95,17 @@ def clipping(local: bool) -> Callable[[steadyrun.Task, Any], Tensor]:
     return train_step
 
 
+def nearly_equal_factors(task: steadyrun.Task, batch: Any) -> Tensor:
+    """As if the shards of two ranks had norms that differ by 2%."""
+    task.optimizer.zero_grad()
+    loss = task.loss_fn(task.model, batch)
+    loss.backward()
+    for parameter in task.model.parameters():
+        parameter.grad.to_local().mul_(0.2 + 0.004 * dist.get_rank())
+    task.optimizer.step()
+    return loss
+
+
 def averaging(divide: bool) -> Callable[[steadyrun.Task, Any], Tensor]:
     """A step that reduces gradients by hand."""
 
@@ -192,6 +203,7 @@ BROKEN: dict[str, tuple[Callable[[], steadyrun.Task], str]] = {
     "sum loss": (lambda: ddp(loss_fn=summed), "R5.1 sum-loss"),
     "mean of means": (lambda: ddp(loader=in_order(masked())), "R5.1 mean-of-means"),
     "fsdp, mean of means": (lambda: sharded(loader=in_order(masked())), "R5.1 mean-of-means"),
+    "local clipping, norms nearly equal": (lambda: sharded(train_step=nearly_equal_factors), "R1.5 local-norm"),
     "local clipping": (lambda: sharded(train_step=clipping(local=True)), "R1.5 local-norm"),
     "equal shards": (lambda: tensor_parallel(equal=True), "R1.6 equal"),
     "other start": (lambda: ddp(seed=dist.get_rank(), in_sync=False), "R1.2 other-start"),

@@ -18,9 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -70,6 +72,8 @@ class Program:
     after_step: Callable[[nn.Module, int], None] = lambda model, step: None
     at_end: Callable[[nn.Module], None] = lambda model: None
     batch: Callable[[Any, int], Any] = lambda batch, step: batch
+    gives_batch: bool = True
+    again: Callable[[nn.Module], nn.Module] | None = None  # what a second pass over the batch goes through
     joins: bool = False
     config: dict[str, Any] = field(default_factory=dict)
     optimizer: Callable[[Any, float], Any] = lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate)
@@ -101,7 +105,7 @@ class Program:
                         scaler.update()
                     optimizer.zero_grad()
                     self.after_step(model, step)
-                    run.step(loss, batch=given)
+                    run.step(loss, **({"batch": given} if self.gives_batch else {}))
                     step += 1
                 if not self.joins:
                     self.validate(run, model, val)
@@ -112,12 +116,16 @@ class Program:
         losses = []
         parts = list(zip(*(tensor.chunk(self.micro) for tensor in batch), strict=True))
         for index, (inputs, targets) in enumerate(parts):
-            alone = hasattr(model, "no_sync") and not self.synced(index, len(parts))
-            with model.no_sync() if alone else nullcontext():
+            synced = self.synced(index, len(parts))
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(synced)
+            with model.no_sync() if hasattr(model, "no_sync") and not synced else nullcontext():
                 loss = nn.functional.cross_entropy(self.called(model)(inputs), targets)
                 part = loss / len(parts)
                 (part if scaler is None else scaler.scale(part)).backward()
             losses.append(loss.detach())
+        if self.again is not None:
+            nn.functional.cross_entropy(self.again(model)(batch[0].flip(0)), batch[1].flip(0)).mul(0.3).backward()
         return torch.stack(losses).mean()
 
     def validate(self, run: Any, model: nn.Module, val: Any) -> None:
@@ -147,6 +155,47 @@ def fsdp() -> nn.Module:
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
+
+
+def sharded_and_parallel() -> nn.Module:
+    """Tensor-parallel layers within pairs of ranks, sharded over the pairs."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+    model = network()
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    return model
+
+
+def of_pairs(data: TensorDataset) -> Any:
+    return DistributedSampler(data, num_replicas=dist.get_world_size() // 2, rank=rank() // 2, seed=5)
+
+
+def with_hook(hook: Any) -> nn.Module:
+    model = ddp(network())
+    model.register_comm_hook(None, hook)
+    return model
+
+
+class Unused(nn.Module):
+    """A network whose second half a rank leaves out at some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.more, self.head = nn.Linear(WIDTH, 32), nn.Linear(32, 32), nn.Linear(32, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(inputs).relu()
+        if not self.training or torch.rand(()) > 0.3:
+            hidden = hidden + self.more(hidden).relu()
+        return self.head(hidden)
+
+
+def average_parameters(model: nn.Module, step: int) -> None:
+    """Local SGD."""
+    if step % 10 == 9:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.data)
+            parameter.data /= dist.get_world_size()
 
 
 def tensor_parallel(model: nn.Module) -> nn.Module:
@@ -185,6 +234,16 @@ def load_best(model: nn.Module) -> None:
     """Rank 0 alone loads other parameters, to evaluate them."""
     if not rank():
         model.load_state_dict({name: 0.9 * value for name, value in model.state_dict().items()})
+
+
+def add_up(model: nn.Module, _step: int) -> None:
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+
+
+def clip_and_average(model: nn.Module, step: int) -> None:
+    clip(model, 0.05)
+    average_by_hand(model, step)
 
 
 def average_all_but_one(model: nn.Module, _step: int) -> None:
@@ -228,6 +287,18 @@ HEALTHY: dict[str, Callable[[], Program]] = {
         optimizer=lambda parameters, rate: ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=rate)
     ),
     "apart": lambda: Program(model=lambda: network(seed=rank())),
+    "two-passes": lambda: Program(
+        model=lambda: ddp(network(), find_unused_parameters=True), again=lambda model: model, config={"accumulation": 2}
+    ),
+    "unused": lambda: Program(model=lambda: ddp(Unused(), find_unused_parameters=True)),
+    "static-graph": lambda: Program(model=lambda: ddp(network(), static_graph=True, gradient_as_bucket_view=True)),
+    "fsdp-accumulation": lambda: Program(model=fsdp, micro=2, config={"accumulation": 2}),
+    "fsdp-tensor-parallel": lambda: Program(model=sharded_and_parallel, sampler=of_pairs),
+    "compressed": lambda: Program(model=lambda: with_hook(fp16_compress_hook)),
+    "local-sgd": lambda: Program(model=network, after_step=average_parameters),
+    "augmented": lambda: Program(
+        batch=lambda batch, step: (batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1]), gives_batch=False
+    ),
 }
 
 
@@ -254,6 +325,27 @@ def flip(model: nn.Module, step: int) -> None:
         with torch.no_grad():
             bits = next(model.parameters()).view(torch.int32)
             bits.flatten()[7] ^= 1 << 13
+
+
+def flip_moment(model: nn.Module, step: int) -> None:
+    """One bit of a gradient of the last rank, which the optimizer's moments keep."""
+    if step == 15 and last():
+        next(model.parameters()).grad.view(torch.int32).flatten()[7] ^= 1 << 24
+
+
+def loaded_on_one(model: nn.Module) -> nn.Module:
+    """A checkpoint that rank 0 alone loads, after DDP has copied the parameters."""
+    if not rank():
+        model.module.load_state_dict(network(seed=1).state_dict())
+    return model
+
+
+def some_equal_shards(model: nn.Module) -> nn.Module:
+    """One weight's shards are drawn with one seed on every rank."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model[0].weight.to_local().normal_(0, 0.1)
+    return model
 
 
 def change_late(model: nn.Module, step: int) -> None:
@@ -308,6 +400,20 @@ FAULTS: dict[str, Callable[[], Program]] = {
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
     "no-sampler": lambda: Program(sampler=lambda data: None),
+    "second-pass": lambda: Program(again=lambda model: model.module, config={"accumulation": 2}),
+    "never-averaged": lambda: Program(model=network),
+    "added-up": lambda: Program(model=network, before_step=add_up),
+    "clip-early": lambda: Program(model=network, before_step=clip_and_average),
+    "no-batch": lambda: Program(
+        sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5), gives_batch=False
+    ),
+    "hook": lambda: Program(model=lambda: with_hook(noop_hook)),
+    "loaded": lambda: Program(model=lambda: loaded_on_one(ddp(network()))),
+    "gradient-flip": lambda: Program(before_step=flip_moment),
+    "some-shards": lambda: Program(
+        model=lambda: some_equal_shards(tensor_parallel(network())),
+        sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
+    ),
 }
 CASES = HEALTHY | FAULTS
 

@@ -58,10 +58,11 @@ def healthy_ones_pass(answers: dict[str, Any]) -> None:
     assert {answers["tensor parallel"]["answers"][code] for code in ("R1.1", "R1.6", "R2.1")} == {"pass"}
 
 
-def test_rank_0_prints_one_report() -> None:
-    done = launch("-m", "steadyrun", "preflight", "preflight_factories.py:healthy")
+@pytest.mark.parametrize("function", ["healthy", "made_by_the_script"])
+def test_rank_0_prints_one_report(function: str) -> None:
+    done = launch("-m", "steadyrun", "preflight", f"preflight_factories.py:{function}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("healthy  preflight_factories.py:healthy  before training, on 2 ranks") == 1
+    assert done.stdout.count(f"healthy  preflight_factories.py:{function}  before training, on 2 ranks") == 1
 
 
 @pytest.mark.slow

@@ -30,6 +30,14 @@ HEALTHY = (
     "best-loaded",
     "zero",
     "apart",
+    "two-passes",
+    "unused",
+    "static-graph",
+    "fsdp-accumulation",
+    "fsdp-tensor-parallel",
+    "compressed",
+    "local-sgd",
+    "augmented",
 )
 FOUND = {
     "past-ddp": "R1.1 not-averaged",
@@ -44,6 +52,15 @@ FOUND = {
     "late-change": "R1.2 other-end",
     "same-data": "R2.1 same",
     "no-sampler": "R2.1 overlap",
+    "second-pass": "R1.1 not-averaged",
+    "never-averaged": "R1.1 perhaps-not-averaged",
+    "added-up": "R1.1 perhaps-sum",
+    "clip-early": "R1.3 clip-early",
+    "no-batch": "R2.1 same",
+    "hook": "R1.1 by-hook",
+    "loaded": "R1.2 other-start",
+    "gradient-flip": "R1.2 parted",
+    "some-shards": "R1.6 perhaps-equal",
     "sampler-seed": "R2.1 overlap",
     "set-epoch": "R2.2 repeats",
     "nan": "R3.1 first",
@@ -103,6 +120,18 @@ def test_healthy_programs_of_two_ranks_are_silent(two: Path, name: str) -> None:
 def test_ranks_that_nobody_averages_are_noted(two: Path) -> None:
     notes = steadyrun.check(two / "apart", everything=True).notes
     assert "R1.1 not-compared" in [f"{note.question.code} {note.answer.outcome}" for note in notes]
+
+
+def test_an_average_of_parameters_from_time_to_time_is_noted(two: Path) -> None:
+    notes = steadyrun.check(two / "local-sgd", everything=True).notes
+    assert "R1.1 periodic" in [f"{note.question.code} {note.answer.outcome}" for note in notes]
+
+
+def test_recording_adds_no_collective(two: Path) -> None:
+    """What a program runs by itself, and nothing else: the first step of DDP rebuilds its buckets."""
+    for name, own in (("never-averaged", 0), ("added-up", 6), ("by-hand", 6)):
+        for rank in (0, 1):
+            assert set(steadyrun.open_run(two / name).series("collectives", rank).values) == {own}
 
 
 def test_a_sharded_optimizer_is_compared_by_the_gradients_of_the_whole_model(two: Path) -> None:

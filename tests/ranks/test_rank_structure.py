@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -106,6 +107,41 @@ def test_sharding_of_tensor_parallel_layers() -> None:
         "sharded-dp": ((6, 7), (0, 2, 4, 6)),  # the bias of the second layer, equal on both ranks of a tensor
     }
     assert structure.of == ["sharded-dp-tp"] * 3 + ["sharded-dp"]
+    assert structure.data == (0, 2, 4, 6)
+
+
+def test_parameters_of_one_name_on_two_meshes_are_two_classes() -> None:
+    with one_of(8, 6):
+        mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp", "tp"))
+        model = nn.Sequential(*two_layers(), nn.Linear(4, 4))
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["dp"])
+        structure = read(model)
+    found = ranks(structure)
+    assert found["sharded-dp"] == ((6, 7), (0, 2, 4, 6))
+    assert found["sharded-dp-2"] == ((6,), (0, 2, 4, 6))  # the last layer: nothing shows that it is equal on 6 and 7
+    assert structure.data == (0, 2, 4, 6)
+
+
+def test_the_ranks_that_train_on_different_data() -> None:
+    with one_of(8, 5):
+        mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
+        hybrid = two_layers()
+        fully_shard(hybrid, mesh=mesh)
+        assert read(hybrid).data == tuple(range(8))
+        assert read(DistributedDataParallel(two_layers())).data == tuple(range(8))
+        layers = two_layers()
+        parallelize_module(layers, init_device_mesh("cpu", (8,)), {"0": ColwiseParallel()})
+        assert read(layers).data is None
+        assert read(two_layers()).data is None
+
+
+def test_a_communication_hook_is_named() -> None:
+    with one_of(2, 0):
+        wrapper = DistributedDataParallel(two_layers())
+        assert read(wrapper).hook is None
+        wrapper.register_comm_hook(None, allreduce_hook)
+        assert read(wrapper).hook == "allreduce_hook"
 
 
 def test_ddp_around_tensor_parallel_layers() -> None:

@@ -47,15 +47,20 @@ def on_ranks(
     factory: str, config: dict[str, Any] | None, only: list[str], assigned: list[str], timeout: float, again: str
 ) -> tuple[Report, RankGroup]:
     """Try the program together with the other ranks. A failure of one of them ends all."""
-    from steadyrun.preflight.rank_group import RankGroup, Watch
+    from steadyrun.preflight.rank_group import RankGroup, Watch, make_group
     from steadyrun.report.limits import parsed
     from steadyrun.report.preflight import run_on_ranks
 
     watch = Watch(timeout, _show)
     try:
         thresholds = parsed(assigned)
-        task = built(factory, config)
-        group = RankGroup(watch, timeout)
+        try:
+            task, made = built(factory, config), False
+        except Exception as problem:
+            if not (made := make_group(problem, timeout)):
+                raise
+            task = built(factory, config)
+        group = RankGroup(watch, timeout, made=made)
         return run_on_ranks(task, group, name=factory, again=again, only=only, thresholds=thresholds), group
     except KeyboardInterrupt:
         raise

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def find(trial: RankTrial, limit: Limits) -> Finding:
     if not any(placement.shards for placement in trial.ranks[0].layout.parameters.values()):
         raise NotApplicable("no parameter is sharded")
-    factors = _factors(trial, limit["near"])
+    factors, error = _factors(trial, limit["near"])
     norms = [facts.clips[-1][1] for facts in trial.ranks if facts.clips]
     if not norms and not factors:
         raise NotApplicable("the step does not clip the gradient")
@@ -26,7 +26,7 @@ def find(trial: RankTrial, limit: Limits) -> Finding:
     if norms and max(norms) - min(norms) > limit["same"] * max(norms):
         shown_norms = ", ".join(f"{text} on rank {rank}" for rank, text in enumerate(apart(*norms)))
         return Finding("local-norm", f"The norm used for clipping is {shown_norms}: each rank's own shard.", measured)
-    if factors and max(factors) - min(factors) > limit["near"] * max(factors):
+    if factors and max(factors) - min(factors) > max(limit["same"], limit["errors"] * error) * max(factors):
         by_rank = ", ".join(f"{shown(factor)} on rank {rank}" for rank, factor in enumerate(factors))
         return Finding("local-norm", f"The step multiplies the gradient by {by_rank}.", measured)
     if not norms:
@@ -34,21 +34,25 @@ def find(trial: RankTrial, limit: Limits) -> Finding:
     return Finding("pass", f"Every rank clips with the norm {shown(norms[0])} of the whole gradient.", measured)
 
 
-def _factors(trial: RankTrial, near: float) -> list[float]:
-    """By how much each rank multiplies its shard of the gradient; empty if the step's gradient is another one."""
+def _factors(trial: RankTrial, near: float) -> tuple[list[float], float]:
+    """By how much each rank multiplies its shard of the gradient, and what this leaves unexplained at most.
+
+    No factors if the step's gradient is another one.
+    """
     from steadyrun.preflight.rank_gradients import JOINED, JOINED_BY_PART, RANKS, STEP, fit, row
 
-    factors = []
+    factors, unexplained = [], 0.0
     for facts in trial.ranks:
         if facts.products is None:
-            return []
+            return [], 0.0
         mean = row(facts.products, *range(RANKS, len(facts.products)))
         others = (row(facts.products, JOINED), row(facts.products, JOINED_BY_PART), mean)
         times, rest = min((fit(facts.products, row(facts.products, STEP), other) for other in others), key=_rest)
         if not rest <= near:
-            return []
+            return [], 0.0
         factors.append(times)
-    return factors
+        unexplained = max(unexplained, rest)
+    return factors, unexplained
 
 
 def _rest(fitted: tuple[float, float]) -> float:
@@ -65,9 +69,17 @@ QUESTION = probe_of(
             name="near",
             value=0.05,
             unit="relative difference",
-            meaning="factors of two ranks that are nearer to each other are equal",
+            meaning="a step's gradient that differs by less from the joined batch's is a multiple of it",
             seed="",
             decision="the same passes differ by 1e-6 in float32 and by 1e-2 under autocast",
+        ),
+        Threshold(
+            name="errors",
+            value=3,
+            unit="times what the factors leave unexplained",
+            meaning="factors of two ranks that are nearer to each other are equal",
+            seed="",
+            decision="a factor is known as exactly as the gradient is a multiple: to 1e-6 in float32",
         ),
     ),
     outcomes=(

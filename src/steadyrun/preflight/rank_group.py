@@ -30,6 +30,7 @@ _LOOK, _GRACE, _REPORTED = (
     10.0,
 )  # seconds between two looks, until all failures are there, until they are shown
 _FAILED = 2  # exit code
+_NO_GROUP = "Default process group has not been initialized"  # what torch's exception says
 _LATE = "has not finished"
 
 
@@ -156,18 +157,30 @@ def _launcher_store() -> Any | None:
         return None
 
 
+def make_group(problem: Exception, seconds: float) -> bool:
+    """Make the process group if a task cannot be built without one: scripts make it before they build the model."""
+    if dist.is_initialized() or _NO_GROUP not in str(problem):
+        return False
+    _make(seconds)
+    return True
+
+
+def _make(seconds: float) -> None:
+    try:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(seconds=seconds))
+    except ValueError as problem:
+        raise UsageError(f"the process group cannot be made from the environment: {problem}") from problem
+
+
 class RankGroup:
     """All ranks, with a channel of their own for plain objects."""
 
-    def __init__(self, watch: Watch, seconds: float = SECONDS) -> None:
+    def __init__(self, watch: Watch, seconds: float = SECONDS, *, made: bool = False) -> None:
+        """`made`: whether we have made the process group, and are to destroy it."""
         self._watch = watch
-        self.made = not dist.is_initialized()
-        if self.made:
-            backend = "nccl" if torch.cuda.is_available() else "gloo"
-            try:
-                dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
-            except ValueError as problem:
-                raise UsageError(f"the process group cannot be made from the environment: {problem}") from problem
+        self.made = made or not dist.is_initialized()
+        if not dist.is_initialized():
+            _make(seconds)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._channel = dist.new_group(backend="gloo", timeout=timedelta(seconds=2 * seconds))  # the watch is earlier
 

@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain_projections, module_heads
+from steadyrun.probes.batch_hashes import input_hash
 from steadyrun.probes.comparisons import MOST_COMPARED
 from steadyrun.probes.copies import CopyFinder
 from steadyrun.probes.dead_units import UnitsTap, saturated, silence
@@ -91,6 +92,7 @@ class ForwardSample:
     padding: Padding | None = None  # which of its positions are padding
     padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
     repeated: Tensor | None = None  # 1 if two passes of the step gave the same outputs, which differ from row to row
+    given: Tensor | None = None  # a hash of what the first pass was given, if ranks are compared
     entered: int | None = None  # id of the module that the pass began with
     passed: PassCalls = field(default_factory=PassCalls)  # before the first backward pass, which may run parts again
 
@@ -227,6 +229,9 @@ class ForwardProbe:
                 self._generated.gives(key, output)
             if output is None:  # the forward pass raised
                 return
+            if "digests" in self._wanted and self._sample.given is None and self._open == 0:
+                given = input_hash((args, kwargs))
+                self._sample.given = None if given is None else torch.as_tensor(given)
             if module is self._model and "objective" in self._wanted:
                 self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)

@@ -5,17 +5,21 @@ Each rank looks at its own tensors only: nothing is communicated, and no rank wa
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from steadyrun.probes.optimizer_steps import FIRST_MOMENTS, SECOND_MOMENTS, OptimizerLike
-from steadyrun.probes.rank_structure import Structure, find_structure
+from steadyrun.probes.rank_structure import SHARDED, Structure, find_structure
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
-from steadyrun.probes.tensor_digests import digest, joined_digest
+from steadyrun.probes.tensor_digests import digest, joined_digest, local
+from steadyrun.program.torch_compat import collectives_so_far
 
 _Part = tuple[str, str]  # class and block
+
+_LOOKED_AT = 4_096  # elements of a tensor that show whether it is constant
 
 
 class DigestProbe:
@@ -32,18 +36,21 @@ class DigestProbe:
         sampled: bool,
     ) -> None:
         self._parameters, self._blocks = [parameter for _, parameter in named], list(blocks)
+        self._names = [name for name, _ in named]
+        self._model = weakref.ref(model)
         self._optimizers, self._found = optimizers, found
         self._parts: dict[_Part, list[nn.Parameter]] = {}
         self._stepped = not sampled  # if no step is ever sampled, the start is not looked at
-        self._start: _Digests | None = None
+        self._start: _Start | None = None
         self._gradients: dict[int, _Digests] = {}  # by optimizer
         self._samples = sampled
         self._changes: int | None = None  # of all parameters up to the last step; None if that step is sampled
+        self._collectives = collectives_so_far()
         self._take(find_structure(model, self._parameters))
 
     def _take(self, structure: Structure) -> None:
         """Sort the parameters by the classes of `structure`."""
-        self._kind, self._parts = structure.kind, {}
+        self._structure, self._parts = structure, {}
         for parameter, name, block in zip(self._parameters, structure.of, self._blocks, strict=True):
             self._parts.setdefault((name, block), []).append(parameter)
         self._found(structure.facts(self._blocks, [parameter.numel() for parameter in self._parameters]))
@@ -57,7 +64,7 @@ class DigestProbe:
         if not self._stepped:
             self._stepped = True
             self._look_again()
-            self._start = _digests(self._parts)
+            self._start = _Start(self._starting_parts())
         if sampled:
             own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             parts = {part: [p.grad for p in members if id(p) in own] for part, members in self._parts.items()}
@@ -65,16 +72,27 @@ class DigestProbe:
             self._gradients[id(optimizer)] = _digests(with_gradients)
 
     def _look_again(self) -> None:
-        """A model may be wrapped after `watch`; by its first step it is."""
-        if self._kind == "unknown" and (structure := find_structure(None, self._parameters)).kind != "unknown":
+        """A model may be wrapped, and its wrapper get a communication hook, after `watch`; by its first step it has."""
+        structure = find_structure(self._model(), self._parameters)
+        if structure != self._structure and structure.kind != "unknown":
             self._take(structure)
+
+    def _starting_parts(self) -> dict[_Part, list[nn.Parameter]]:
+        """The parts whose starts are compared: shards by tensor, since some may begin as copies."""
+        parts: dict[_Part, list[nn.Parameter]] = {}
+        for parameter, name, of, block in zip(
+            self._parameters, self._names, self._structure.of, self._blocks, strict=True
+        ):
+            parts.setdefault((of, name if of.startswith(SHARDED) else block), []).append(parameter)
+        return parts
 
     def fill(self, row: ProbeRow) -> None:
         """Put everything into a row of the table `digests`."""
         gradients, self._gradients = list(self._gradients.values()), {}
         start, self._start = self._start, None
+        if start is not None:
+            row.put_many(start.values, start.by_part)
         for series, found in (
-            ("start_digest", [start] if start else []),
             ("gradient_digest", gradients),
             ("parameter_digest", [_digests(self._parts)]),
         ):
@@ -85,8 +103,11 @@ class DigestProbe:
             row.put_many(digest(moments), lambda array: {"state_digest": float(array.reshape(-1)[0])})
         row.put("random_digest", digest(_random_states()))
 
-    def step_ended(self, sampled: bool) -> None:
-        """Note how often the parameters were changed, in case this step is the last one."""
+    def step_ended(self, row: ProbeRow, sampled: bool) -> None:
+        """Count the step's collectives; note how often the parameters were changed, in case it is the last one."""
+        before, self._collectives = self._collectives, collectives_so_far()
+        if before is not None and self._collectives is not None:
+            row.put("collectives", float(self._collectives - before))
         self._changes = None if sampled or not self._samples else self._counted()
 
     def fill_end(self, row: ProbeRow) -> None:
@@ -148,6 +169,37 @@ def _by_part(series: str, parts: list[_Part]) -> Unpack:
         return values
 
     return unpack
+
+
+class _Start:
+    """The digests of what a rank starts from, and whether a part holds more than constants.
+
+    Ones and zeros are equal on ranks that nobody made equal.
+    """
+
+    def __init__(self, parts: dict[_Part, list[nn.Parameter]]) -> None:
+        digests = _digests(parts)
+        self._parts = digests.parts
+        self.values = torch.cat([digests.values, _joined([_is_random(members).long() for members in parts.values()])])
+
+    def by_part(self, array: HostArray) -> Values:
+        """By part and by class; 0 for a part of constants."""
+        values = _by_part("start_digest", self._parts)(array[: len(self._parts)])
+        for (name, block), random in zip(self._parts, array[len(self._parts) :].tolist(), strict=True):
+            if not random:
+                values[f"start_digest/{name}/{block}"] = 0.0
+        return values
+
+
+@torch.no_grad()
+def _is_random(parameters: list[nn.Parameter]) -> Tensor:
+    """Whether one of the parameters holds several values, on the device of the first one."""
+    found = []
+    for parameter in parameters:
+        flat = local(parameter).reshape(-1)
+        flat = flat[:: max(1, flat.numel() // _LOOKED_AT)]
+        found.append((flat != flat[:1]).any())
+    return torch.stack([each.to(found[0].device, non_blocking=True) for each in found]).any()
 
 
 def _random_states() -> list[Tensor]:

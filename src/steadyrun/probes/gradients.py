@@ -81,6 +81,7 @@ class GradientProbe:
         self._queued_in = -1
         self._root: Tensor | None = None
         self.several_optimizers = False
+        self.keep_clip_norm = False  # with several processes: it shows whether all of them clipped by one norm
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
         self._handles: dict[int, RemovableHandle] = {}
@@ -277,6 +278,7 @@ class GradientProbe:
             row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
         elif facts.clip is not None and facts.clip_tells:
             row.put("grad_norm", facts.clip_norm)
+            row.put("clip_norm", facts.clip_norm if self.keep_clip_norm else None)
             row.put("_compared_norm", facts.compared_norm)
             row.work.append(_finish_clip_call(facts.clip.max_norm))
         else:

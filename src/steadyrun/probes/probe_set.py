@@ -32,7 +32,7 @@ from steadyrun.program.model_parts import find_blocks, groups_of
 from steadyrun.program.torch_compat import is_spread, something_was_compiled
 from steadyrun.signals.adapters import is_adapter
 
-FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
+FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective", "digests")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before the probe is disabled
 _NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
 
@@ -104,6 +104,7 @@ class Watcher:
         """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
         groups = groups_of([name for name, _ in self._named], self.blocks)
         sampled = self._cadence.every["digests"] > 0
+        self._gradients.keep_clip_norm = True
         self._digests = DigestProbe(
             given, self._named, groups, lambda: self._optimizer.optimizers, found, sampled=sampled
         )
@@ -239,14 +240,14 @@ class Watcher:
         else:
             self._describe(row, gradients, stepped)
         if self._digests is not None:
-            self._contained("digests", self._digests.step_ended, "digests" in self._sampling)
+            self._contained("digests", self._digests.step_ended, row, "digests" in self._sampling)
         if not self._sampling and not self._spectral_parts:
             return []
         rows = [self._digest_row(row)] if self._digests is not None and "digests" in self._sampling else []
         samples = ProbeRow("samples", row.step, row.at)
         self._order = []
         if self._armed:
-            self._take_forward(samples)
+            self._take_forward(samples, rows)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.fill, samples, gradients.backwards > 0)
             self._contained("objective", self._objective.fill, samples, self._order)
@@ -318,7 +319,7 @@ class Watcher:
             row.put_many(counts, by_names(histogram_names("gradient", name)))
         self._gradient_counts = {}
 
-    def _take_forward(self, row: ProbeRow) -> None:
+    def _take_forward(self, row: ProbeRow, digests: list[ProbeRow]) -> None:
         sample = self._forward.disarm()
         self._missed = 0 if sample is not None else self._missed + 1
         if sample is None and self._missed < _MISSES and not something_was_compiled():
@@ -335,6 +336,8 @@ class Watcher:
         self._trained.take_in(sample.passed)
         self._entered = sample.entered if sample.entered is not None else self._entered
         self._contained("forward sample", put_forward, row, sample)
+        for each in digests:
+            self._contained("digests", each.put, "input_digest", sample.given)
         if not self._forward_seen:
             self._forward_seen = True
             self._contained(

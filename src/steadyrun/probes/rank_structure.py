@@ -16,6 +16,7 @@ from torch import Tensor, distributed, nn
 from steadyrun.store.ranks import rank_range
 
 REPLICATED, SHARDED, UNKNOWN = "replicated", "sharded", "unknown"
+FSDP, MIXED = "fsdp", "mixed"
 OUTSIDE = "outside"  # beside parameters that DDP averages, one that it does not
 
 
@@ -35,6 +36,8 @@ class Structure:
     classes: dict[str, ClassRanks]
     of: list[str]
     broadcast_buffers: bool | None = None
+    hook: str | None = None  # of DDP: the function that decides what is averaged, instead of all gradients
+    data: tuple[int, ...] | None = None  # the ranks that train on different data, if that is known
 
     def facts(self, blocks: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
         """The fields of the event `structure`; a block belongs to the class of most of its elements."""
@@ -50,6 +53,8 @@ class Structure:
             },
             "blocks": {block: max(counts, key=counts.__getitem__) for block, counts in elements.items()},
             "broadcast_buffers": self.broadcast_buffers,
+            "hook": self.hook,
+            "data": None if self.data is None else rank_range(self.data),
         }
 
 
@@ -64,9 +69,14 @@ def find_structure(model: nn.Module | None, parameters: Sequence[nn.Parameter]) 
     outside = OUTSIDE if averaged else UNKNOWN
     of = [outside if placement is None else names[placement] for placement in placements]
     classes = {name: ClassRanks(placement.replicas, placement.shards) for placement, name in names.items()}
-    broadcasts = {_broadcasts(wrapper) for wrapper in wrappers}
+    kind, broadcasts = _kind(model, placements, bool(averaged)), {_broadcasts(wrapper) for wrapper in wrappers}
     return Structure(
-        _kind(model, placements, bool(averaged)), classes, of, broadcasts.pop() if len(broadcasts) == 1 else None
+        kind,
+        classes,
+        of,
+        broadcasts.pop() if len(broadcasts) == 1 else None,
+        next((hook for wrapper in wrappers if (hook := _hook(wrapper))), None),
+        tuple(sorted(set().union(*averaged.values()))) if averaged else _data_ranks(kind, parameters),
     )
 
 
@@ -90,6 +100,39 @@ def _broadcasts(wrapper: Any) -> bool:
     return bool(getattr(wrapper, "forward_sync_buffers", None) or wrapper.broadcast_buffers)
 
 
+def _hook(wrapper: Any) -> str | None:
+    """The communication hook of a wrapper, by name; None if it averages as DDP does."""
+    hooks = getattr(wrapper, "_comm_hooks", None)
+    return str(getattr(hooks[-1][0], "__qualname__", hooks[-1][0])) if hooks else None
+
+
+def _data_ranks(kind: str, parameters: Sequence[Any]) -> tuple[int, ...] | None:
+    """The ranks that train on different data, of a model that FSDP shards; None if that cannot be known.
+
+    FSDP splits every parameter along one dimension of the mesh. Along one that splits some parameters only, the ranks
+    hold parts of a layer and get the same data.
+    """
+    spread = [parameter for parameter in parameters if hasattr(parameter, "device_mesh")]
+    if kind not in {FSDP, MIXED} or not spread:
+        return None
+    split = [set(compress(_dimensions(p.device_mesh), _split(p))) for p in spread]
+    everywhere, somewhere = set.intersection(*split), set.union(*split)
+    if len(everywhere) != 1:
+        return None
+    mesh = max((parameter.device_mesh for parameter in spread), key=lambda each: int(each.mesh.ndim))
+    mine = (mesh.mesh == distributed.get_rank()).nonzero()[0].tolist()
+    return _along(mesh.mesh, mine, [name not in somewhere - everywhere for name in _dimensions(mesh)])
+
+
+def _dimensions(mesh: Any) -> list[str]:
+    return list(mesh.mesh_dim_names or [f"dim{index}" for index in range(mesh.mesh.ndim)])
+
+
+def _split(parameter: Any) -> list[bool]:
+    """For each dimension of its mesh: whether a parameter is split along it."""
+    return [not placement.is_replicate() for placement in parameter.placements]
+
+
 @dataclass(frozen=True)
 class _Placement:
     """Where a parameter lies; `axes` are the names of the mesh dimensions over which it is split."""
@@ -108,13 +151,12 @@ def _placement(parameter: Any, averaged: tuple[int, ...] | None) -> _Placement |
     found = (mesh == me).nonzero()
     if not len(found):
         return None
-    split = [not placement.is_replicate() for placement in parameter.placements]
+    split = _split(parameter)
     mine = found[0].tolist()
     replicas = _along(mesh, mine, [not each for each in split])
     if averaged is not None:  # the process group crosses the mesh
         replicas = tuple(sorted({rank + other - me for rank in replicas for other in averaged}))
-    names = parameter.device_mesh.mesh_dim_names or [f"dim{index}" for index in range(mesh.ndim)]
-    return _Placement(replicas, _along(mesh, mine, split), tuple(compress(names, split)))
+    return _Placement(replicas, _along(mesh, mine, split), tuple(compress(_dimensions(parameter.device_mesh), split)))
 
 
 def _along(mesh: Tensor, mine: list[int], free: list[bool]) -> tuple[int, ...]:
@@ -126,21 +168,24 @@ def _along(mesh: Tensor, mine: list[int], free: list[bool]) -> tuple[int, ...]:
 def _names(placements: Sequence[_Placement | None]) -> dict[_Placement, str]:
     """A name for each placement: "sharded" alone if there is one such, else with the split dimensions of the mesh."""
     known = [placement for placement in dict.fromkeys(placements) if placement is not None]
-    split = [placement for placement in known if placement.axes]
-    whole = [placement for placement in known if not placement.axes]
-    names = {each: "-".join([SHARDED, *each.axes]) if len(split) > 1 else SHARDED for each in split}
-    names |= {each: REPLICATED if not index else f"{REPLICATED}-{index + 1}" for index, each in enumerate(whole)}
+    several = sum(bool(placement.axes) for placement in known) > 1
+    names: dict[_Placement, str] = {}
+    alike: dict[str, int] = {}
+    for each in known:
+        base = REPLICATED if not each.axes else "-".join([SHARDED, *each.axes]) if several else SHARDED
+        alike[base] = alike.get(base, 0) + 1
+        names[each] = base if alike[base] == 1 else f"{base}-{alike[base]}"
     return names
 
 
 def _kind(model: nn.Module | None, placements: Sequence[_Placement | None], averaged: bool) -> str:
     split = {placement.axes for placement in placements if placement is not None and placement.axes}
     if averaged:
-        return "mixed" if split else "ddp"
+        return MIXED if split else "ddp"
     if not any(placements):
         return "unknown"
     if any("FSDPModule" in {base.__name__ for base in type(module).__mro__} for module in _modules(model)):
-        return "mixed" if any(len(axes) > 1 for axes in split) else "fsdp"
+        return MIXED if any(len(axes) > 1 for axes in split) else FSDP
     return "tensor-parallel"
 
 

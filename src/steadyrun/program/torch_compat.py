@@ -387,3 +387,13 @@ def compute_alone() -> None:
     for library in libraries:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(library).omp_set_num_threads(1)
+
+
+def collectives_so_far() -> int | None:
+    """How many collectives this process has started, in all its process groups; None if they do not count them."""
+    try:
+        groups: Iterable[Any] = torch.distributed.distributed_c10d._world.pg_map  # 2.11, 2.13
+        numbers: list[int] = [group._get_sequence_number_for_group() for group in groups]
+    except (AttributeError, RuntimeError):  # a backend without numbers, or another release of torch
+        return None
+    return sum(numbers)

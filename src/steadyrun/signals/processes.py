@@ -120,6 +120,11 @@ class Processes:
         """Seconds from its last heartbeat to the newest of the others."""
         return self.last_seen - self.seen(member)
 
+    def outlived(self, member: Member) -> bool:
+        """Whether a process was still there when others gave up waiting for it: the launcher ended it afterwards."""
+        waited = [m.beat.seconds_in_step for m in self.members if m.cause == "timeout" and m.beat is not None]
+        return bool(waited) and self.silence(member) < max(waited) / 2
+
     @cached_property
     def alive(self) -> tuple[Member, ...]:
         """The processes that are still there: neither gone nor silent."""

@@ -29,9 +29,21 @@ GRADIENT, PARAMETER, START, END = "gradient_digest", "parameter_digest", "start_
 DDP, FSDP, TENSOR, MIXED = "ddp", "fsdp", "tensor-parallel", "mixed"
 UNKNOWN = "unknown"
 OUTSIDE = "outside"  # the class of parameters that DDP does not average
-_BY_STEP = ("loss", "grad_norm", "loss_scale", "skipped", "clipped", "clip_threshold", "clip_norm", "local_grad_norm")
+_BY_STEP = (
+    "loss",
+    "backward_loss",
+    "grad_norm",
+    "grad_norm_applied",
+    "loss_scale",
+    "skipped",
+    "clipped",
+    "clip_threshold",
+    "clip_norm",
+    "local_grad_norm",
+)
 _TIMES = ("step_time", "time/data", "time/forward", "time/backward", "time/update", "time/busy")
-_BATCHES = ("batch_hash", "examples")
+_BATCHES = ("batch_hash", "examples", "input_digest")
+_STATES = ("state_digest", "random_digest", "collectives")
 _MOST_CELLS = 8_000_000  # numbers kept of all ranks and columns together: 64 MB
 _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files allow to skip some
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
@@ -217,6 +229,10 @@ class Ranks:
         found: list[Group] = self.memo[name, role]
         return found
 
+    def hook(self, group: Group) -> str:
+        """The communication hook that DDP runs instead of an average of all gradients; "" without one."""
+        return next((str(hook) for rank in group if (hook := self.of(rank).structure.get("hook"))), "")
+
     def shards(self, name: str) -> list[Group]:
         """The groups of ranks that hold different parts of a class of parameters."""
         return self._members(name, "shards")
@@ -225,13 +241,14 @@ class Ranks:
     def data_parallel(self) -> list[Group]:
         """The groups of ranks that train on different data; empty if that is not known.
 
-        Ranks of a tensor-parallel group get the same data, so replicas count only outside of such groups.
+        The record names them for DDP and FSDP. Ranks of a tensor-parallel group get the same data.
         """
-        if self.kind == TENSOR:
-            return []
-        if self.kind == MIXED:
-            return _merged([group for name in self.classes if self.shards(name) for group in self.groups(name)])
-        return self.together
+        named = [data for rank in self.present if (data := self.of(rank).structure.get("data")) is not None]
+        if named:
+            here, different = set(self.present), {str(each): each for each in named}.values()
+            groups = _merged([tuple(sorted(here.intersection(rank_list(each)))) for each in different])
+            return [group for group in groups if len(group) > 1]
+        return [] if self.kind in {TENSOR, MIXED} else self.together
 
     @cached_property
     def together(self) -> list[Group]:
@@ -313,7 +330,7 @@ _NOTHING: Column = np.empty(0, np.int64), np.empty(0)
 
 def _is_joined(name: str) -> bool:
     """Whether a column is compared across all ranks: of digests those of whole classes, not of blocks."""
-    if name in (*_BY_STEP, *_BATCHES, *_TIMES) or name.startswith("lr/") or name in {"state_digest", "random_digest"}:
+    if name in (*_BY_STEP, *_BATCHES, *_TIMES, *_STATES) or name.startswith("lr/"):
         return True
     return name.startswith((f"{GRADIENT}/", f"{PARAMETER}/", f"{START}/", f"{END}/")) and name.count("/") == 1
 

@@ -10,7 +10,7 @@ import numpy as np
 from steadyrun.records import Series
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.nonfinite import lasting
-from steadyrun.signals.ranks import GRADIENT, START, Group, Matrix, Ranks, in_words, matrix_of
+from steadyrun.signals.ranks import GRADIENT, PARAMETER, START, Group, Matrix, Ranks, in_words, matrix_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.store.ranks import Column
 
@@ -131,6 +131,7 @@ class BlockAgreement:
     unequal: tuple[str, ...]
     begin_equal: tuple[str, ...]  # of the unequal ones, those whose parameters are equal before the first step
     steps: tuple[int, ...]  # that were compared
+    agree_again: tuple[int, ...] = ()  # the sampled steps at which all parameters agree after they had differed
 
 
 def block_agreement(run: Signals, fewest: float) -> BlockAgreement | None:
@@ -144,9 +145,18 @@ def block_agreement(run: Signals, fewest: float) -> BlockAgreement | None:
     found = {block: matrix for block, matrix in found.items() if int(matrix.compared.sum()) >= fewest}
     equal = [block for block, matrix in found.items() if not np.any(matrix.differs) and _changes(matrix)]
     unequal = [block for block, matrix in found.items() if np.all(matrix.differs[matrix.compared])]
-    begin_equal = [block for block in unequal if _all_equal(matrix_of(starts.get(block, {})))]
+    begin_equal = [block for block in unequal if _begins_equal(matrix_of(starts.get(block, {})))]
     steps = sorted({int(step) for block in unequal for step in found[block].steps[found[block].compared]})
-    return BlockAgreement(compared, tuple(equal), tuple(unequal), tuple(begin_equal), tuple(steps))
+    return BlockAgreement(
+        compared, tuple(equal), tuple(unequal), tuple(begin_equal), tuple(steps), _agree_again(ranks, compared)
+    )
+
+
+def _agree_again(ranks: Ranks, compared: Group) -> tuple[int, ...]:
+    matrices = [ranks.matrix(f"{PARAMETER}/{name}").of(compared) for name in ranks.classes]
+    apart = {int(step) for each in matrices for step in each.steps[each.differs]}
+    together = {int(step) for each in matrices for step in each.steps[each.compared]} - apart
+    return tuple(sorted(step for step in together if apart and step > min(apart)))
 
 
 def _by_block(ranks: Ranks, compared: Group, kind: str) -> dict[str, dict[int, Column]]:
@@ -163,8 +173,9 @@ def _changes(matrix: Matrix) -> bool:
     return len(np.unique(matrix.values[matrix.compared][:, 0])) > 1
 
 
-def _all_equal(matrix: Matrix) -> bool:
-    return bool(np.any(matrix.compared)) and not np.any(matrix.differs)
+def _begins_equal(starts: Matrix) -> bool:
+    """Whether a block begins with equal values that are not constants, which the digest 0 stands for."""
+    return bool(np.any(starts.compared)) and not np.any(starts.differs) and bool(np.any(starts.values != 0))
 
 
 def _at(column: Column, step: int) -> float | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.ranks import unknown_structure
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import GRADIENT, UNKNOWN, Ranks, in_words
+from steadyrun.signals.ranks import GRADIENT, UNKNOWN, Ranks
 from steadyrun.signals.replicas import (
     HOW,
-    BlockAgreement,
     Difference,
     block_agreement,
     differences,
@@ -26,7 +26,7 @@ _FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
     if ranks.kind == UNKNOWN and not any(ranks.groups(name) for name in ranks.classes):
-        return _of_unknown_structure(block_agreement(run, limit["samples"]))
+        return unknown_structure.compared(ranks, block_agreement(run, limit["samples"]), limit)
     found = compared(run)
     for difference in found:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
@@ -35,26 +35,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         others = [each for each in found if each is not difference and each.group == difference.group]
         inside = [each for each in others if not unaveraged(ranks, each, limit["norms"])[0]]
         return _finding(ranks, difference, steps, judged, limit, bool(inside))
+    if ranks.kind == UNKNOWN and (added := unknown_structure.added_up(ranks, found, limit)) is not None:
+        return added
     count = max(difference.compared for difference in found)
     return Finding("pass", f"The gradients of all replicas agree at {count} sampled steps.", {"samples": float(count)})
-
-
-def _of_unknown_structure(found: BlockAgreement | None) -> Finding:
-    """Blocks that agree show that somebody averages; a block that begins equal and differs was left out.
-
-    Parts of a model that are split by hand begin different.
-    """
-    if found is None or not found.unequal or (found.equal and not found.begin_equal):
-        raise NotApplicable("no ranks are known to be replicas")
-    who, when = in_words(found.ranks), f"At all {len(found.steps)} sampled steps"
-    measured = {"samples": float(len(found.steps)), "blocks": float(len(found.unequal))}
-    if not found.equal:
-        words = f"{when} the gradients of {who} differ in all blocks, and no wrapper shows how the ranks work together."
-        return Finding("not-compared", words, measured)
-    blocks, count = listed(list(found.begin_equal)), len(found.equal)
-    rest = f"those of {count} other {'block' if count == 1 else 'blocks'} agree"
-    words = f"{when} the gradients of {blocks} differ on {who}, although the parameters begin equal; {rest}."
-    return Finding("some-differ", words, measured, found.steps[0], ranks=found.ranks)
 
 
 def compared(run: Signals) -> list[Difference]:
@@ -88,6 +72,9 @@ def _finding(
     measured = {"differing": float(len(steps)), "samples": float(judged), "fraction": len(steps) / judged}
     how_many = f"At {len(steps)} of {judged} sampled steps, from step {first} on, the gradients of replicas differ: "
     who_differs = f"{who(difference, first)}{_norms(ranks, difference, first)}"
+    if hook := ranks.hook(difference.group):
+        words = f"{how_many}{who_differs}. DDP runs the communication hook {hook}."
+        return Finding("by-hook", words, measured, first, ranks=difference.odd(first))
     if measured["fraction"] < limit["always"]:
         return Finding("sometimes", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
     unequal, equal = unequal_blocks(ranks, difference, GRADIENT, first)
@@ -147,6 +134,31 @@ QUESTION = Question(
             seed="",
             decision="without an average, gradients of different data never agree",
         ),
+        Threshold(
+            name="often",
+            value=0.5,
+            unit="fraction of the steps",
+            meaning="ranks that exchange as much as their parameters at fewer steps average from time to time",
+            seed="",
+            decision="averages of parameters are taken every 4 to 500 steps; those of gradients at every step",
+        ),
+        Threshold(
+            name="larger",
+            value=1.05,
+            unit="times the largest norm of a rank",
+            meaning="a gradient this much larger after the exchange than on every rank before it was added up",
+            seed="",
+            decision="a mean is never larger; the sum over two ranks was 1.5 to 2 times as large",
+            of="ratio",
+        ),
+        Threshold(
+            name="reported",
+            value=0.1,
+            unit="fraction of the loss",
+            meaning="the loss from which backward starts counts as the reported one if they are nearer than this",
+            seed="",
+            decision="a rank's part of a loss over all tokens is at most half of it",
+        ),
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="all replicas get the same gradients"),
@@ -184,6 +196,39 @@ QUESTION = Question(
             "torch.distributed.all_reduce(parameter.grad), then divide it by the number of ranks.",
             experiment="Print the names of the parameters whose gradients are averaged. If the ones named here are "
             "missing by intent, as with experts or heads of each rank, all is well.",
+        ),
+        Outcome(
+            name="by-hook",
+            answer=SUSPECT,
+            meaning="a communication hook of DDP leaves the gradients of replicas different",
+            fix="Return the mean over all ranks from the hook, or remove register_comm_hook. No action is needed with "
+            "post_localSGD_hook, if the parameters are averaged every few steps.",
+            experiment="Train 50 steps without register_comm_hook: the gradients then agree. Compare the losses.",
+            explains=("R1.2",),
+        ),
+        Outcome(
+            name="perhaps-not-averaged",
+            answer=SUSPECT,
+            meaning="ranks that begin as replicas seem to train without an average of gradients",
+            fix="Wrap the model in DistributedDataParallel, or average each gradient over the ranks after the last "
+            "backward pass of a step and before clipping.",
+            experiment="Print one parameter on two ranks after 100 steps. If it differs and each rank is not meant to "
+            "train a model of its own, the average is missing or comes too early.",
+        ),
+        Outcome(
+            name="periodic",
+            answer=NOTE,
+            meaning="the ranks average from time to time, as with local SGD, and not each gradient",
+            fix="No action is needed if this is intended. DistributedDataParallel averages each gradient.",
+        ),
+        Outcome(
+            name="perhaps-sum",
+            answer=SUSPECT,
+            meaning="the gradients seem to be added up over the ranks instead of averaged",
+            fix="Divide by the number of ranks after all_reduce: parameter.grad /= torch.distributed.get_world_size(); "
+            "or use op=torch.distributed.ReduceOp.AVG.",
+            experiment="torchrun --nproc-per-node 2 -m steadyrun preflight module:function compares a step on two "
+            "ranks with one process and the joined batch.",
         ),
         Outcome(
             name="not-compared",

@@ -54,10 +54,14 @@ def _finding(ranks: Ranks, difference: Difference, start: Difference | None, lim
             "other-start", words + _far(how_far, limit), measured, start.steps[0], ranks=start.odd(start.steps[0])
         )
     since = difference.last_equal(first)
+    hook = ranks.hook(difference.group)
     when = f"from step {first} on" if since is None else f"since a step between {since} and {first}"
     unequal, equal = unequal_blocks(ranks, difference, PARAMETER, first)
     where = f", first in {listed(unequal)}" if unequal and equal else ""
     words = f"The parameters of replicas differ {when}{where}: {who(difference, first)}."
+    if hook:
+        words += f" DDP runs the communication hook {hook}."
+        return Finding("by-hook", words, measured, first, ranks=difference.odd(first))
     return Finding("parted", words + _far(how_far, limit), measured, first, ranks=difference.odd(first))
 
 
@@ -117,6 +121,14 @@ QUESTION = Question(
             fix="Do not change parameters or optimizer state on one rank alone. If no code does, a memory or hardware "
             "error is likely: load the last checkpoint before this step on all ranks, and test the memory of the rank.",
             explains=("S1", "C4", "V1"),
+        ),
+        Outcome(
+            name="by-hook",
+            answer=SUSPECT,
+            meaning="the replicas no longer hold the same parameters, and DDP runs a communication hook",
+            fix="Return the mean over all ranks from the hook, or remove register_comm_hook. No action is needed with "
+            "post_localSGD_hook, if the parameters are averaged every few steps.",
+            experiment="Average the parameters over the ranks, and compare them on two ranks: they then agree.",
         ),
         Outcome(
             name="other-end",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.ranks import r1_1_averaged
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.ranks import GRADIENT, Group, Matrix, Ranks, in_words
 from steadyrun.signals.replicas import differences, joined
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import apart, counted
+from steadyrun.text import apart, counted, shown
 
 _NAMES = {"loss_scale": "loss scale", "skipped": "skipped steps", "clip_threshold": "clip threshold"}
 
@@ -83,7 +83,8 @@ def _clips(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding |
             step,
             ranks=tuple(did if len(did) <= len(did_not) else did_not),
         )
-    return _only_some_clip(ranks, group, limit) or _after_the_norm(run, ranks, group, limit)
+    looks = (_only_some_clip(ranks, group, limit), _after_the_norm(run, ranks, group, limit))
+    return next((found for found in looks if found is not None), _before_the_average(run, ranks, group, limit))
 
 
 def _same_norm(ranks: Ranks, group: Group, like: Matrix, norms: float) -> np.ndarray:
@@ -127,6 +128,30 @@ def _after_the_norm(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> 
     return None
 
 
+def _before_the_average(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
+    """Each replica clipped by a norm of its own, and yet the gradients agree at the step: they are averaged later."""
+    norms = ranks.matrix("clip_norm").of(group)
+    clipped = ranks.matrix("clipped").of(group)
+    touched = clipped.steps[np.nansum(clipped.values, axis=1) > 0] if clipped.ranks else []
+    own = norms.steps[norms.apart() > limit["own_norm"]]
+    for difference in differences(run, GRADIENT):
+        digests = difference.digests
+        if not set(difference.group) <= set(group):
+            continue
+        judged = np.isin(digests.steps, touched) & digests.compared
+        wrong = np.flatnonzero(judged & ~digests.differs & np.isin(digests.steps, own))
+        if len(wrong) >= max(limit["steps"], limit["always"] * int(judged.sum())):
+            step = int(digests.steps[wrong[0]])
+            row = norms.values[int(np.searchsorted(norms.steps, step))]
+            words = (
+                f"At {len(wrong)} of {int(judged.sum())} sampled steps with clipping, first at step {step}, each of "
+            )
+            words += f"{in_words(difference.group)} clipped by a norm of its own ({shown(float(np.nanmin(row)))} to "
+            words += f"{shown(float(np.nanmax(row)))}), and the gradients were averaged after it."
+            return Finding("clip-early", words, {"differing": float(len(wrong))}, step, ranks=difference.group)
+    return None
+
+
 QUESTION = Question(
     code="R1.3",
     name="the same settings on all ranks",
@@ -151,6 +176,22 @@ QUESTION = Question(
             meaning="how many steps must differ, unless fewer were compared",
             seed="",
             decision="one step may be read while a run is resumed",
+        ),
+        Threshold(
+            name="own_norm",
+            value=1e-3,
+            unit="relative difference",
+            meaning="norms used for clipping that differ more are each rank's own",
+            seed="",
+            decision="one average has norms that differ by about 1e-7; gradients of other data differ by percents",
+        ),
+        Threshold(
+            name="always",
+            value=0.9,
+            unit="fraction of the sampled steps with clipping",
+            meaning="at how many the norms must differ although the gradients agree",
+            seed="",
+            decision="the order of clipping and averaging is the same at every step",
         ),
     ),
     outcomes=(
@@ -189,6 +230,14 @@ QUESTION = Question(
             fix="Clip on every rank with the same threshold, after the gradients are averaged.",
             explains=("R1.2",),
             proved=True,
+        ),
+        Outcome(
+            name="clip-early",
+            answer=SUSPECT,
+            meaning="each rank clips its own gradient before the average",
+            fix="Average the gradients first, then call clip_grad_norm_ on the mean.",
+            experiment="Move clip_grad_norm_ below the average and train 50 steps: all ranks then use one norm. No "
+            "action is needed if each rank's part of the gradient is to be limited.",
         ),
     ),
     find=find,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import MIXED, PARAMETER, START, TENSOR, Group, Ranks, in_words
+from steadyrun.signals.ranks import MIXED, PARAMETER, START, TENSOR, Group, Matrix, Ranks, in_words, matrix_of
 from steadyrun.signals.replicas import HOW, joined
 from steadyrun.signals.run_signals import Signals
+from steadyrun.store.ranks import Column
+from steadyrun.text import listed
+
+_MOST_RANKS = 64  # of a group, whose shards are compared
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -18,22 +22,45 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the model is not tensor-parallel")
     compared = 0
     for name, group in groups:
-        start = ranks.matrix(f"{START}/{name}").of(group)
-        if not np.any(start.compared):
+        starts = _starts(ranks, name, group)
+        compared += len(starts)
+        copies = {tensor: found for tensor, start in starts.items() if (found := _copies(start))}
+        if not copies:
             continue
-        compared += 1
-        row = start.values[np.flatnonzero(start.compared)[0]]
-        if len(np.unique(row[~np.isnan(row)])) > 1:
-            continue
-        if (found := _stay_equal(ranks, name, group, limit)) is not None:
-            return found
+        return _stay_equal(ranks, name, group, limit) or _some(copies, starts)
     if not compared:
         raise MissingSignal(f"{START}/*", "no two tensor-parallel ranks have a digest of their first shards", HOW)
-    return Finding("pass", "The shards of tensor-parallel ranks differ.", {"groups": float(compared)})
+    return Finding("pass", "The shards of tensor-parallel ranks differ.", {"tensors": float(compared)})
+
+
+def _starts(ranks: Ranks, name: str, group: Group) -> dict[str, Matrix]:
+    """By tensor: the digests of a group's first shards, of tensors with more than one value."""
+    columns: dict[str, dict[int, Column]] = {}
+    for rank in group[:_MOST_RANKS]:
+        for tensor, column in ranks.block_columns(rank, f"{START}/{name}/").items():
+            columns.setdefault(tensor, {})[rank] = column
+    starts = {tensor: matrix_of(found) for tensor, found in columns.items()}
+    return {tensor: start for tensor, start in starts.items() if np.any(start.compared) and np.all(start.values != 0)}
+
+
+def _copies(start: Matrix) -> Group:
+    """The ranks whose first shard of a tensor another rank has too."""
+    row = start.values[np.flatnonzero(start.compared)[0]]
+    return tuple(rank for rank, value in zip(start.ranks, row.tolist(), strict=True) if np.sum(row == value) > 1)
+
+
+def _some(copies: dict[str, Group], starts: dict[str, Matrix]) -> Finding:
+    ranks = tuple(sorted(set().union(*copies.values())))
+    words = (
+        f"{len(copies)} of {len(starts)} sharded tensors begin as copies on {in_words(ranks)}: {listed(list(copies))}."
+    )
+    return Finding(
+        "perhaps-equal", words, {"copies": float(len(copies)), "tensors": float(len(starts))}, 0, ranks=ranks
+    )
 
 
 def _stay_equal(ranks: Ranks, name: str, group: Group, limit: Limits) -> Finding | None:
-    """Shards that are still equal after steps: parameters that begin at zero part at the first one."""
+    """Shards that are still equal after steps."""
     digests = ranks.matrix(f"{PARAMETER}/{name}").of(group)
     there = digests.compared
     if int(there.sum()) < limit["samples"] or np.any(digests.differs[there]):
@@ -77,6 +104,15 @@ QUESTION = Question(
             "model before parallelize_module.",
             explains=("C5", "S4", "S5", "V1"),
             proved=True,
+        ),
+        Outcome(
+            name="perhaps-equal",
+            answer=SUSPECT,
+            meaning="some tensors begin as copies on tensor-parallel ranks",
+            fix="Draw sharded parameters with a seed that depends on the tensor-parallel rank, or initialise the whole "
+            "model before parallelize_module.",
+            experiment="Print a few numbers of the named shards on two ranks before the first step. If they are equal "
+            "and are not meant to be, as with repeated key and value heads, the seed is the same on both.",
         ),
     ),
     find=find,

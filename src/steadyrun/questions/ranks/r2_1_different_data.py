@@ -21,7 +21,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("it is not known which ranks train on different data")
     compared = 0
     for group in ranks.data_parallel:
-        hashes = ranks.matrix("batch_hash").of(group)
+        hashes = _batches(ranks, group, limit)
         steps = int(hashes.compared.sum())
         compared = max(compared, steps)
         if steps < limit["steps"]:
@@ -34,6 +34,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         why = f"only {compared} steps have batches of two ranks or more"
         raise MissingSignal("batch_hash", why, "give run.step(loss, batch=…) the batches on every rank")
     return Finding("pass", f"The ranks see different batches at {compared} steps.", {"steps": float(compared)})
+
+
+def _batches(ranks: Ranks, group: Group, limit: Limits) -> Matrix:
+    """Hashes of the batches; if the ranks did not give any, of what the model got at sampled steps."""
+    given = ranks.matrix("batch_hash").of(group)
+    if int(given.compared.sum()) >= limit["steps"]:
+        return given
+    return ranks.matrix("input_digest").of(group)
 
 
 def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:

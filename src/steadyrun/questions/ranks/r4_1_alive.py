@@ -45,6 +45,7 @@ def _failed(job: Processes, _limit: Limits) -> Finding | None:
 def _died(job: Processes, limit: Limits) -> Finding | None:
     """A process vanished without an exception, and others waited for it."""
     proved = [member for member in job.members if member.open and (member.gone or member not in job.alive)]
+    proved = [member for member in proved if not job.outlived(member)]
     left = [member for member in job.members if member not in proved and (member.waited or member.stalls_in_a_pass)]
     if not job.alive and not left:  # all have vanished: those that did so long before the others were first
         proved = [member for member in proved if job.silence(member) > limit["silent"]]
@@ -90,8 +91,8 @@ def _timed_out(job: Processes, _limit: Limits) -> Finding | None:
     if not late:
         return None
     message = (
-        f"{_named(late)} did not arrive in step {step}{_phase(phase)}; {in_words([m.rank for m in waited])} waited "
-        f"until the time-out: {_text(waited[0])}.{_collective(job)}{_stacks(job, late)}"
+        f"{_named(late)} did not arrive in step {step}{_phase(phase)}.{_stacks(job, late)} "
+        f"{_named([m.rank for m in waited])} waited until the time-out: {_text(waited[0])}.{_collective(job)}"
     )
     return Finding("timed-out", message, _measured(job, late), step, ranks=tuple(late))
 
@@ -121,7 +122,7 @@ def _stalled(job: Processes, _limit: Limits) -> Finding | None:
         )
     else:
         words = f"All processes have been in step {stalled[0].step}{_phase(phase)} for {shown(seconds)} s"
-    message = f"{words}.{_usual(stalled)}{_collective(job)}{_stacks(job, late or [m.rank for m in stalled])}"
+    message = f"{words}.{_stacks(job, late or [m.rank for m in stalled])}{_usual(stalled)}{_collective(job)}"
     return Finding("stalled", message, _measured(job, late) | {"seconds": seconds}, stalled[0].step, ranks=tuple(late))
 
 
