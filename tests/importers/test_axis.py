@@ -74,7 +74,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                 elif (
                     later <= last
                     and seen >= (1 if long or (epoch is not None and last_epoch is not None) else FEWEST_POINTS)
-                    and near_start(first, last, last_epoch, now, epoch, offsets)
+                    and (near_start(first, last, last_epoch, now, epoch, offsets) or sparse(last, now, later, offsets))
                     and not taking_turns(counts, guides[number:], last, gap, bool(offsets))
                 ):
                     attempt, offset, seen, first, offsets = attempt // 100 * 100 + 101, 0.0, 0, (now, epoch), {}
@@ -113,6 +113,11 @@ def near_start(
     if begin is None or end is None or here is None:
         return False
     return here <= begin + NEAR_START * (end - begin)
+
+
+def sparse(last: float, now: float, later: float, offsets: dict[float, float]) -> bool:
+    """Whether the log goes back to its first interval: every tenth step is logged, from the tenth on."""
+    return not offsets and 2 * now <= later and now <= 0.1 * last
 
 
 def taking_turns(counts: list[float], ahead: list[int], last: float, gap: float, by_epochs: bool) -> bool:

@@ -163,3 +163,8 @@ def test_a_table_in_a_folder_is_taken_for_a_log_only_if_it_counts(tmp_path: Path
     with pytest.raises(LogError, match="--map loss=NAME"):
         import_place(data, None, {}, {})
     assert looked(tmp_path / "data.csv").unit == "point"  # given by itself, it is what the user says it is
+
+
+def test_a_discriminator_has_an_opponent_whatever_it_is_called() -> None:
+    assert found("Loss Discriminator", "Loss Encoder", "Loss Decoder") == ({}, OPPOSED)
+    assert found("Loss Encoder", "Loss Decoder")[1] == SUM

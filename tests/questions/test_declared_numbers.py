@@ -36,6 +36,7 @@ EXCEPTIONS = {
     "_MOSTLY_NEW": "method: the part of a batch that must be new for a loss at first sight; the rest are duplicates",
     "_FEWEST_LOSSES": "method: losses in the mean of a level",
     "_MOST_LOSSES": "method: losses in the mean of a level",
+    "_TWO_LEVELS": "method: with fewer points, two ranks near the median are those of single points",
     "_HALF": "method: swings are counted in the second half; gradients that agree at most steps are averaged",
     "_DRAWN_WHOLE": "presentation: ranks up to which a band covers all of them",
     "_WHOLE": "presentation: quantiles of a band over ranks",

@@ -19,6 +19,7 @@ LARGEST_JSON = 128 * 2**20
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\x08")
 _ENDS = re.compile(r"(\r+\n?|\n|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
 _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old progress bars step back
+_HOLES = re.compile(rb"^\0+|\0{64,}")  # where a log was cut, or its disk lost a block, while a program wrote to it
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
@@ -78,7 +79,7 @@ def binary(start: bytes) -> bool:
     """Whether these bytes are not text in any encoding that logs have."""
     if encoding_of(start[:ENCODED]).startswith(("utf-16", "utf-8-sig")) or not start:
         return False
-    text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
+    text = _HOLES.sub(b"", start)
     odd = len(text) - len(text.translate(None, _CONTROLS))
     return not text or b"\0" in text or odd > len(text) / 50
 

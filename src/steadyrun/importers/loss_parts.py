@@ -83,8 +83,13 @@ def _is_loss(words: Words) -> bool:
 
 
 def _opposed(names: Iterable[Words]) -> bool:
-    """Whether a maker and its judge are both there; as names of nothing else, each proves what the other one means."""
+    """Whether a maker and its judge are both there; as names of nothing else, each proves what the other one means.
+
+    A loss that is called a discriminator's has an opponent, whatever that one is called.
+    """
     every = list(names)
+    if any("discriminator" in words and words & _LOSS for words in every):
+        return True
     if any(_is_player(words) and words & _MAKERS for words in every) and any(
         _is_player(words) and words & _JUDGES for words in every
     ):

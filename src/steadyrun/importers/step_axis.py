@@ -35,6 +35,7 @@ from steadyrun.signals.curves import Floats
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
 MOST_RUNS = 100  # in one file; the same holds
+_SPARSE = 0.1  # of the way so far: a start that is logged at its first interval, and not before
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 _RESTARTED = 0.25  # the same if the program says that it starts: a checkpoint lies nearer to the end
 FEWEST_POINTS = 5  # of the stretches of a log, on average, or of the one before: shorter ones are epochs without a name
@@ -366,7 +367,9 @@ class Axis:
             first, before, now = self._first[1], fall.epoch_before, fall.epoch
         elif 0 < fall.then[1] - before <= 2 * fall.gap:
             return False  # the next time it goes back to just after here: processes take turns in writing
-        return bool(now <= first + NEAR_START * (before - first))
+        near = now <= first + NEAR_START * (before - first)
+        sparse = not self._offsets and now <= min(fall.ahead - now, _SPARSE * before)
+        return bool(near or sparse)  # every tenth is logged, from the tenth on
 
     def _starts_over(self, fall: _Fall) -> bool:
         """Whether the epochs, or else the steps, are at their start; in another fold or stage, whether they go back."""

@@ -17,6 +17,7 @@ _FIRST = 10
 _QUARTER = 4
 _BLOCKS = 20  # equal parts whose medians are compared; fewer if they would have a single point
 _SPREAD = 6  # points: with fewer, the spread about their own median is too small, and neighbours are used instead
+_TWO_LEVELS = 30  # points: with fewer, ranks this near the median are those of single points
 _OF_MEDIAN = 1.2533  # from the standard error of a mean to that of a median
 _TENTH = 10
 _EARLIEST = 3
@@ -116,7 +117,20 @@ def _error(values: Floats, tail: Floats, medians: Floats) -> float:
     size = tail.shape[1]
     if size < _SPREAD:
         return neighbour_noise(values) / math.sqrt(size)
-    return float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL * _OF_MEDIAN / math.sqrt(size)
+    normal = float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL * _OF_MEDIAN / math.sqrt(size)
+    return normal if size < _TWO_LEVELS else max(normal, _between_ranks(tail))
+
+
+def _between_ranks(tail: Floats) -> float:
+    """The standard error of the median of a part, whatever the distribution: half the distance between two ranks.
+
+    Losses of easy and hard batches lie at two levels, and few lie between them, where the median is.
+    """
+    size, ordered = tail.shape[1], np.sort(tail, axis=1)
+    away = math.sqrt(size) / 2
+    low, high = math.floor((size - 1) / 2 - away), math.ceil((size - 1) / 2 + away)
+    between: Floats = ordered[:, high] - ordered[:, low]
+    return float(np.median(between)) * float(away / (high - low))
 
 
 def true_start(values: Floats) -> float:

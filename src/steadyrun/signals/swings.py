@@ -22,17 +22,19 @@ class Swings:
 
 
 def swings(values: Floats, size: float, parts: int) -> Swings:
-    """Rises by at least `size` that return, among the medians of `parts` parts of the second half.
+    """Rises by at least `size` that return, among the medians and the means of `parts` parts of the second half.
 
-    Single points are spikes and do not move a median; parts have at least three points.
+    Single points are spikes and do not move a median; a loss that jumps between two levels from point to point does not
+    move a mean. Parts have at least three points.
     """
     later = values[len(values) // _HALF :]
     width = _width(len(later), parts)
     count = len(later) // width
     if count < 2 or not size > 0:
         return Swings(0, ())
-    means = np.median(later[: count * width].reshape(count, width), axis=1)
-    places = [len(values) // _HALF + index * width for index in _turns(means, size)]
+    cut = later[: count * width].reshape(count, width)
+    tops, of_means = _turns(np.median(cut, axis=1), size), _turns(np.mean(cut, axis=1), size)
+    places = [len(values) // _HALF + index * width for index in tops[: len(of_means)]]
     return Swings(len(places), tuple(places))
 
 
@@ -51,19 +53,19 @@ def _width(length: int, parts: int) -> int:
     return max(_FEWEST_POINTS, length // parts)
 
 
-def _turns(means: Floats, size: float) -> list[int]:
+def _turns(levels: Floats, size: float) -> list[int]:
     """The peaks of all rises by at least `size` that are followed by a fall by at least `size`."""
     tops: list[int] = []
-    low, top, climbing = float(means[0]), 0, False
-    for index, mean in enumerate(means):
+    low, top, climbing = float(levels[0]), 0, False
+    for index, level in enumerate(levels):
         if climbing:
-            if mean > means[top]:
+            if level > levels[top]:
                 top = index
-            elif means[top] - mean >= size:
+            elif levels[top] - level >= size:
                 tops.append(top)
-                low, climbing = float(mean), False
-        elif mean < low:
-            low = float(mean)
-        elif mean - low >= size:
+                low, climbing = float(level), False
+        elif level < low:
+            low = float(level)
+        elif level - low >= size:
             top, climbing = index, True
     return tops

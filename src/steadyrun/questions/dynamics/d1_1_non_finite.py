@@ -17,7 +17,9 @@ Steps = npt.NDArray[np.int64]
 
 _SHOWN = 5
 _NAMES = {"val_loss": "the validation loss", "grad_norm": "the gradient norm"}
-_LIKE_A_LOSS = re.compile(r"(?<![a-z])(loss|losses|nll|mse|bce|xent|cross_?entropy|grad|gnorm|gradient)(?![a-z])", re.I)
+_LIKE_A_LOSS = re.compile(
+    r"(?<![a-z])(loss|losses|nll|mse|bce|xent|cross_?entropy|smooth_?l1|huber|grad|gnorm|gradient)(?![a-z])", re.I
+)
 
 
 def find(run: Signals, limit: Limits) -> Finding:

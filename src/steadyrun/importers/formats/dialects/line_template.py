@@ -37,11 +37,12 @@ _WHOLE = re.compile(r"\d[\d,_]*+")
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
+_EPOCH_BEHIND = re.compile(r" epochs?(?= )", re.I)
 _BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
-    r"\s{0,2}(?:[\[({'\"]{1,3}|)\s{0,2}$"
+    r"\s{0,2}(?:[\[({'\"]{1,3}|#|)\s{0,2}$"
 )
 _TAIL = 160  # characters in front of a number that can hold its name
 _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
@@ -210,6 +211,10 @@ class _Learner:
         if adjacent and joints in ("", "-"):  # `3epoch:train:1-100batch:`
             self._count("epoch" if adjacent[1] else "batch", first + len(joints), None, 0)
             return
+        if joints == "/" and (behind := _EPOCH_BEHIND.match(after)):  # `3/10 epoch loss: 0.4`
+            self._count("epoch", first, first + 1, 0)
+            self.behind = behind[0]
+            return
         if joints == "-" and (word := count_word(phrase := name_of(text[-_TAIL:]))):  # `loss of iterations 1-100: 0.3`
             self._pend(phrase)
             self._count(word, first + 1, None, self._rank_of(word, phrase))
@@ -361,11 +366,21 @@ class _Learner:
         said, brackets = self.said, self.brackets
         if len(brackets) > 1 and said.epoch is None and brackets[1] == brackets[0] + 2:
             said.epoch, brackets = brackets[0], brackets[1:]
-        if brackets and said.step is None:
+        if brackets and (said.step is None or self._measures_a_batch(brackets[0])):
             last = brackets[-1] if said.bar else brackets[0]
             said.step, said.total = last, last + 1
         if said.step is None and self.of.found and not re.search(r"\w", self.of.texts[0]):
             self._in_front()
+
+    def _measures_a_batch(self, bracket: int) -> bool:
+        """Whether the line begins with a place and the only count stands behind its values: `[10/50] loss 2 batch 8`.
+
+        That count is the size of a batch.
+        """
+        said = self.said
+        if self.ranked != COUNTS.index("batch") or said.step is None or said.total is not None or not said.values:
+            return False
+        return bracket == 0 and said.step > said.values[0][1] and not re.search(r"\w", self.of.texts[0])
 
     def _in_front(self) -> None:
         """Numbers at the beginning of a line: `10 | loss 2.3`, or `[1, 2000] loss: 2.3` of epoch and batch."""

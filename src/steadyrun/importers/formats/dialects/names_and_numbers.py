@@ -25,6 +25,8 @@ from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
 _LONGEST_EPOCH = 50_000  # rows that wait for the name of their epoch
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
+_MEASURED = 10  # values of a metric without a step, in lines with a time: they are a course, fewer are a result
+_CLOCK, _FRONT = re.compile(r"\d\d:\d\d:\d\d"), 40  # characters of a line in which a logger prints the time
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
@@ -33,6 +35,12 @@ _WORTH = re.compile(  # what a line has to have, so that it is looked at more cl
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
     r"\b(?:fold|seed|trial|run|repeat|stage)\b",
     re.I,
+)
+_COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+_PLACE = re.compile(_COUNT, re.I)
+_PREFIX = re.compile(  # of a logger: `I1217 06:19:28.37 1370 train.py:298] `, `INFO:tensorflow:`
+    r"(?:[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,9}\d{1,20} [\w./<>-]{1,120}:\d{1,6}\] |"
+    r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]{1,120}:)"
 )
 _BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: printed once by every start of a program
     rf"^\s*+(?P<rule>[=*#~-])(?P=rule){{2,}}+(?![^\n]{{0,200}}?\b(?:{'|'.join(sorted(HELD_OUT))})\b)"
@@ -71,7 +79,10 @@ class LineReader:
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
         """The rows that are whole after this line."""
-        if self.heading and line[:1].isspace() and (match := _FIELD.match(line)):
+        if (prefix := _PREFIX.match(line)) is not None:
+            line = line[prefix.end() :]
+        indented = self.heading and line[:1].isspace()
+        if indented and (match := _FIELD.match(line)) and not _PLACE.search(match[1]):
             value = read(match[2], self.anomalies, f"line {number:,}")
             self.block.update({} if value is None else self._below_title({" ".join(match[1].split()): value}))
             return
@@ -392,10 +403,16 @@ def _sure(lines: list[str]) -> bool:
         alike.add((row.get("epoch"), row.get("step")) if placed else tuple(row.values()))
         if len(alike) >= (2 if placed and loss else _REPEATED) and (placed or loss):
             return True
+        if len(alike) >= _MEASURED and measured(about) and _timed(lines):
+            return True
     return False
 
 
-_COUNT = r"(?<![a-z])(?:epoch|ep|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+def _timed(lines: list[str]) -> bool:
+    """Whether most lines have a time of day, so that they stand in the order in which they were printed."""
+    return sum(_CLOCK.search(line[:_FRONT]) is not None for line in lines) > len(lines) / 2
+
+
 _NOUNS = (
     "reward", "return", "score", "accuracy", "acc", "bleu", "f1", "auc", "dice", "wer", "cer", "ppl", "perplexity",
     "error",

@@ -22,6 +22,11 @@ _OPEN = re.compile(  # what stands between a name and a number that is printed i
 )
 _OPEN_ENDS = (":", "=", ",", " ", "loss", "Loss")  # asked first, for it is quick
 _ALONE = re.compile(rf"^[\s\[(]*+(?P<number>{ANY})[\s\])]*+,?\s*+$", re.I)
+_COUNTED = re.compile(  # `epoch12 0.25`: a count with its word, and one number
+    rf"^\s*+(?P<count>(?:global[ _])?(?:epoch|ep|step|iter|iters|iteration|episode|update|batch)s?)[ _:=#-]{{0,3}}"
+    rf"(?P<at>\d++(?: ?/ ?\d++)?)(?:[ \t,;:|-]{{1,8}})(?P<number>{ANY})\s*+$",
+    re.I,
+)
 _MEASURED = re.compile(r"[.naif]", re.I)  # a fraction or no finite number; a whole number may count anything
 _END = 240  # characters at the end of a line in which its name stands
 
@@ -40,8 +45,11 @@ def plain_values(lines: Lines, path: Path) -> Lines:
                 held = None
                 continue
             held = None
+        counted = _COUNTED.match(line) if named and not alone else None
         if alone and named and _MEASURED.search(alone["number"]):
             yield number, f"{named}: {alone['number']}"
+        elif counted and _MEASURED.search(counted["number"]):
+            yield number, f"{counted['count']} {counted['at']} {named}: {counted['number']}"
         elif not alone and line.endswith(_OPEN_ENDS) and (match := _OPEN.search(line, max(0, len(line) - _END))):
             held = (number, line[: match.end("name")])
         else:
