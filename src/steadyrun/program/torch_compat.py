@@ -225,6 +225,7 @@ _STAGES = "_per_optimizer_states"  # 2.11, 2.13: of a GradScaler, what it has do
 # torch's generator on the CPU, as its state lies in memory: seed, words left, flag and position, then the words of a
 # Mersenne twister in 8 bytes each, then what is left of a pair of Gaussians. 2.11, 2.13
 GENERATOR_HEAD, GENERATOR_WORDS = 24, 624 * 8
+GENERATOR_ADDRESS = "_cdata"  # 2.11, 2.13: of the generator itself, behind its Python object
 
 
 def is_spread(tensor: Any) -> bool:
