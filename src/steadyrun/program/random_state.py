@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS, generator_address
+from steadyrun.program.torch_compat import GENERATOR_ADDRESS, GENERATOR_HEAD, GENERATOR_WORDS
 
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
@@ -173,9 +173,7 @@ def _numpy_words_of(generator: Any) -> memoryview | None:
 
 
 def _torch_mark() -> Mark:
-    address = generator_address(torch.default_generator)
-    if address is None:
-        return None
+    address = getattr(torch.default_generator, GENERATOR_ADDRESS, None)
     if _torch_memory[0] != address:
         _torch_memory[:] = [address, _torch_words_at(address)]
     words = _torch_memory[1]
@@ -185,26 +183,30 @@ def _torch_mark() -> Mark:
 _torch_memory: list[Any] = [None, None]  # the address of the generator that was looked at last, and its words
 
 
-def _torch_words_at(address: int) -> memoryview | None:
+def _torch_words_at(address: int | None) -> memoryview | None:
     """Seed, position and words of a generator of torch, and the Gaussians that it holds back; None if not found."""
     offset = _torch_offset()
-    return None if offset is None else _words_at(address + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
+    return (
+        None
+        if offset is None or address is None
+        else _words_at(address + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
+    )
 
 
 @lru_cache(maxsize=1)
 def _torch_offset() -> int | None:
     """Where the words lie behind a generator's address: found, and tried with draws, in a generator of our own."""
-    own = torch.Generator()
-    address = generator_address(own)
-    if address is None:
+    own = torch.Generator("cpu")  # whatever the default device is
+    if (address := getattr(own, GENERATOR_ADDRESS, None)) is None:
         return None
-    offset = ctypes.string_at(address, _TORCH_SEARCHED).find(_torch_words(own)[:8].tobytes())
+    first = _torch_words(own)[:8].tobytes()
+    offset = ctypes.string_at(address, _TORCH_SEARCHED).find(first)
     if offset < 4 * _TORCH_HEAD or offset % 4:
         return None
     memory = _words_at(address + offset - 4 * _TORCH_HEAD, _TORCH_HEAD + 624 + _TORCH_TAIL)
     for draw in (torch.rand, torch.randn, torch.randn, torch.rand):  # the second Gaussian moves no word
         before = bytes(memory)
-        draw(1, generator=own)
+        draw(1, generator=own, device="cpu")
         if bytes(memory) == before or bytes(memory[_TORCH_HEAD:-_TORCH_TAIL]) != _torch_words(own).tobytes():
             return None
     return offset

@@ -210,12 +210,6 @@ foreach_copy_ = torch._foreach_copy_  # 2.11, 2.13
 # Inside of it no mode sees what is called, ours for attention included: it costs several microseconds a call.
 Unseen = torch._C.DisableTorchFunction  # 2.11, 2.13
 
-
-def generator_address(generator: torch.Generator) -> int | None:
-    """Where a generator of the CPU lies in memory; None if torch does not say."""
-    return getattr(generator, "_cdata", None)  # 2.11, 2.13
-
-
 # The autograd engine and its graph.
 backward_id: Callable[[], int] = torch._C._current_graph_task_id  # 2.11, 2.13: of the backward pass under way
 current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)  # 2.11, 2.13
@@ -231,6 +225,7 @@ _STAGES = "_per_optimizer_states"  # 2.11, 2.13: of a GradScaler, what it has do
 # torch's generator on the CPU, as its state lies in memory: seed, words left, flag and position, then the words of a
 # Mersenne twister in 8 bytes each, then what is left of a pair of Gaussians. 2.11, 2.13
 GENERATOR_HEAD, GENERATOR_WORDS = 24, 624 * 8
+GENERATOR_ADDRESS = "_cdata"  # 2.11, 2.13: of the generator itself, behind its Python object
 
 
 def is_spread(tensor: Any) -> bool:
