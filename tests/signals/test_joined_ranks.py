@@ -78,6 +78,12 @@ def test_one_process_has_no_ranks(tmp_path: Path) -> None:
     assert not [asked for asked in report.walk.path if asked.question.code.startswith("R")]
 
 
+def test_a_job_whose_replicas_could_not_be_compared_is_not_called_healthy(tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, 2, np.arange(200), loss=np.linspace(3, 1, 200)).close()
+    assert {"R1.1", "R1.2"} <= set(steadyrun.check(tmp_path).unanswered)
+
+
 def test_ranks_at_different_steps_are_compared_where_both_have_values(tmp_path: Path) -> None:
     write(tmp_path, 0, 2, np.arange(30), **{"lr/0": np.full(30, 1e-3)})
     write(tmp_path, 1, 2, np.arange(20), **{"lr/0": np.where(np.arange(20) < 15, 1e-3, 2e-3)})

@@ -34,6 +34,7 @@ from steadyrun.trees.walker import FAILED, Asked, Changes, Walk, walk
 SCHEMA = 2
 HEALTHY, CANNOT = "healthy", "cannot-tell"
 NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
+NEEDED_OF_RANKS = ("R1.1", "R1.2")
 SHOW_LEARNING = ("V1.1", "V1.2", "V1.3", "V1.8")
 EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3, SUSPECT: 4}
 
@@ -250,6 +251,7 @@ def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, 
         incidents=kept,
         factory=factory,
         ranks=ranks,
+        needed=NEEDED_FOR_HEALTHY if joined is None else (*NEEDED_FOR_HEALTHY, *NEEDED_OF_RANKS),
         learned_text=learned_text(signals.manifest),
     )
 
