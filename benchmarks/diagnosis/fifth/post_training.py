@@ -1,4 +1,7 @@
-"""The post-training part of the fifth fleet: healthy runs, what each bug is built into, and what it is."""
+"""The post-training part of the fifth fleet: healthy runs, what each bug is built into, and what it is.
+
+The last words of some causes say why a run is wrong although its held-out score may look fine.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ TWINS_OF: dict[str, str] = {
     "gamma-0": "ppo",
     "done-ignored": "ppo",
     "value-not-trained": "ppo",
-    "entropy-sign": "ppo rloo-much-entropy",
+    "entropy-sign": "ppo",
     "entropy-coef-5": "ppo",
     "ratio-without-old-chances": "ppo",
     "acts-by-a-copy": "ppo",
@@ -112,15 +115,27 @@ TWINS_OF: dict[str, str] = {
 }
 
 CAUSES: dict[str, Cause] = {
-    "prompts-learned": Cause("questions are learned as well as answers", "prompts are learned"),
+    "prompts-learned": Cause(
+        "questions are learned as well as answers",
+        "prompts are learned",
+        "questions are never the model's to write: capacity is spent on them",
+    ),
     "answers-masked": Cause("questions are learned instead of answers", "prompts are learned"),
     "ends-masked": Cause("the pad token is the end token, and both are masked", "ends are not learned"),
     "end-left-out": Cause("answers have no end token", "ends are missing"),
-    "half-without-labels": Cause("half of the conversations have no label", "answers have no labels"),
+    "half-without-labels": Cause(
+        "half of the conversations have no label",
+        "answers have no labels",
+        "half of the data teaches nothing",
+    ),
     "labels-shifted-by-hand": Cause("labels are shifted by the program and by the model", "labels are shifted twice"),
     "pads-learned": Cause("labels are padded with the pad token, which is learned", "pads are learned"),
     "answers-cut": Cause("answers are truncated, all of them", "answers are cut"),
-    "two-start-tokens": Cause("the template and the tokenizer each add a start", "text does not fit the tokenizer"),
+    "two-start-tokens": Cause(
+        "the template and the tokenizer each add a start",
+        "text does not fit the tokenizer",
+        "the model is trained on texts that begin otherwise than those it will be asked with",
+    ),
     "template-of-another-model": Cause("the template of another model", "text does not fit the tokenizer"),
     "packed-texts-see-each-other": Cause("packed texts see each other", "packed texts are not kept apart"),
     "rate-x100": Cause("the learning rate is 100 times too high", "post-training rate too high"),
@@ -129,7 +144,11 @@ CAUSES: dict[str, Cause] = {
     "both-zero": Cause("lora_A and lora_B start at zero", "adapters start wrong"),
     "b-frozen": Cause("lora_B has no gradient", "adapters do not train"),
     "alpha-x200": Cause("alpha is 200 times too large", "adapter scale"),
-    "base-trains": Cause("the base model is not frozen", "base trains"),
+    "base-trains": Cause(
+        "the base model is not frozen",
+        "base trains",
+        "all weights move, so that nothing is saved, and what is stored is not the model",
+    ),
     "optimizer-before-adapters": Cause("the optimizer was built before the adapters", "adapters do not train"),
     "loaded-for-inference": Cause("adapters are made for inference: frozen", "adapters do not train"),
     "merged-in-training": Cause("the adapters are merged while they train", "adapters do not train"),
@@ -158,12 +177,20 @@ CAUSES: dict[str, Cause] = {
     "value-not-trained": Cause("the loss of the values weighs nothing", "value function is not trained"),
     "entropy-sign": Cause("entropy is punished", "entropy out of range"),
     "entropy-coef-5": Cause("the entropy weighs 5", "entropy out of range"),
-    "ratio-without-old-chances": Cause("the ratio is that of the policy to itself", "stale policy"),
+    "ratio-without-old-chances": Cause(
+        "the ratio is that of the policy to itself",
+        "stale policy",
+        "nothing is ever clipped",
+    ),
     "acts-by-a-copy": Cause("the policy that acts is never updated", "stale policy"),
     "rate-x30": Cause("the learning rate is 30 times too high", "policy rate too high"),
     "mean-not-subtracted": Cause("advantages are all positive", "advantage out of range"),
     "groups-without-variance": Cause("no answer ever gets a reward", "groups do not vary"),
-    "kl-rewarded": Cause("the divergence is rewarded", "policy runs away"),
+    "kl-rewarded": Cause(
+        "the divergence is rewarded",
+        "policy runs away",
+        "the policy is paid for leaving its reference",
+    ),
     "entropy-x1000": Cause("the entropy weighs 1000 times too much", "entropy out of range"),
     "sampler-never-updated": Cause("answers are sampled by the first policy", "stale policy"),
 }

@@ -120,7 +120,7 @@ def played(model: nn.Module, config: Config, numbers: dict[str, float]) -> Itera
 def make_loss(config: Config, reference: nn.Module, numbers: dict[str, float]) -> Any:
     bug = config["bug"]
     kl_weight = -config["beta"] if bug == "kl-rewarded" else config["beta"]
-    softness = {"entropy-x1000": 1000.0, "entropy-sign": -1.0}.get(bug or "", 1.0) * config["entropy"]
+    softness = (1000.0 if bug == "entropy-x1000" else 1.0) * config["entropy"]
 
     def loss_fn(model: nn.Module, batch: Batch) -> Tensor:
         own, entropy = log_chances(model, batch)
