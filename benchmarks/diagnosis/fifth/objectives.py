@@ -115,10 +115,8 @@ TWINS_OF: dict[str, str] = {
     "no-predictor": "siam-without-copy",
     "no-stop-gradient": "siam-without-copy",
     "neither-stop-nor-predictor": "siam-without-copy",
-    "similarity-minimised": "siam",
     "target-never-updated": "siam",
     "goal-of-the-same-view": "siam",
-    "target-decay-inverted": "siam",
     "teacher-in-training-mode": "distil",
     "teacher-in-optimizer": "distil-teacher-alone",
     "teacher-at-random": "distil",
@@ -256,12 +254,10 @@ CAUSES: dict[str, Cause] = {
     "no-predictor": Cause("the predictor is left out", "no negatives"),
     "no-stop-gradient": Cause("the gradient also goes through what is to be predicted", "no negatives"),
     "neither-stop-nor-predictor": Cause("neither a predictor nor a stop of the gradient", "no negatives"),
-    "similarity-minimised": Cause("the similarity has the wrong sign", "wrong sign"),
     "target-never-updated": Cause("the slow copy stays as it began", "target follows too fast or not"),
     "goal-of-the-same-view": Cause(
         "the prediction is compared with the copy's place of the same view", "views too alike"
     ),
-    "target-decay-inverted": Cause("the copy takes 97% of the new weights", "target follows too fast or not"),
     "teacher-in-training-mode": Cause(
         "the teacher is in training mode: half of its units drop",
         "teacher in training mode",

@@ -45,7 +45,7 @@ class Loss(Objective):
         far = (normalize(other_guess, dim=1) * normalize(goal, dim=1)).sum(dim=1).mean()
         if model.training:
             self.keep(similarity=(near + far) / 2, embedding_std=normalize(guess, dim=1).std(dim=0).mean())
-        return near + far + 2 if self.bug == "similarity-minimised" else 2 - near - far
+        return 2 - near - far
 
 
 def step(task: steadyrun.Task, batch: list[Tensor]) -> Tensor:
@@ -53,9 +53,7 @@ def step(task: steadyrun.Task, batch: list[Tensor]) -> Tensor:
     loss = plain_step(task, batch)
     model: Any = task.model
     loss_fn: Any = task.loss_fn
-    decay = {"target-never-updated": 1.0, "target-decay-inverted": 1 - loss_fn.config["ema_decay"]}.get(
-        loss_fn.bug, loss_fn.config["ema_decay"]
-    )
+    decay = 1.0 if loss_fn.bug == "target-never-updated" else loss_fn.config["ema_decay"]
     if model.target is not model.online:
         with torch.no_grad():
             for slow, now in zip(model.target.parameters(), model.online.parameters(), strict=True):
