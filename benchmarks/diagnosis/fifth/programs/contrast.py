@@ -79,7 +79,7 @@ class Embedder(nn.Module):
         place: Tensor = self.projector(code.detach() if self.bug == "encoder-cut-off" else code)
         if self.bug == "normalised-over-batch":
             return normalize(place, dim=0)
-        return place if self.bug == "not-normalised" else normalize(place, dim=1)
+        return normalize(place, dim=1)
 
 
 class Loss(Objective):
@@ -133,7 +133,6 @@ def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     config = declared("contrast", bug, seed, changes, **own)
     chosen: dict[str, Config] = {
         "temperature-x1000": {"temperature": 200.0},
-        "temperature-of-0.001": {"temperature": 0.001},
         "batch-of-one": {"batch_size": 1},
         "batch-of-two": {"batch_size": 2},
     }
