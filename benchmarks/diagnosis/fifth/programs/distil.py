@@ -93,16 +93,6 @@ class Loss(Objective):
         return -loss if bug == "soft-sign" else loss
 
 
-def step(task: steadyrun.Task, batch: list[Tensor]) -> Tensor:
-    """One optimizer step."""
-    (optimizer,) = task.optimizers
-    optimizer.zero_grad()
-    loss = task.loss_fn(task.model, batch)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
 @cache
 def training(seed: int, labelled: float) -> tuple[Tensor, Tensor]:
     """Rows whose labels are right in a part of the cases only; the others were guessed."""
@@ -141,7 +131,7 @@ def task(config: Config) -> steadyrun.Task:
     if bug == "teacher-in-optimizer":
         parameters += list(loss_fn.teacher.requires_grad_(True).parameters())
     optimizer = torch.optim.Adam(parameters, lr=config["lr_max"])
-    return assemble(config, model, optimizer, loss_fn, batches, validation(config), step)
+    return assemble(config, model, optimizer, loss_fn, batches, validation(config))
 
 
 def quality(built: steadyrun.Task, config: Config) -> float:

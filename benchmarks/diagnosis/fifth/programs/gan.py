@@ -14,7 +14,7 @@ import steadyrun
 from diagnosis.fifth.objectives_loop import Objective, apart, assemble, declared, drawn, pictures, rows, trainer
 from diagnosis.harness import Config
 
-SIZE, NOISE, TRAIN_ROWS, VAL_ROWS = 16, 16, 2048, 512
+SIZE, NOISE, NARROW, WIDE, TRAIN_ROWS, VAL_ROWS = 16, 16, 16, 32, 2048, 512
 
 
 @cache
@@ -27,13 +27,13 @@ class Game(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.generator = nn.Sequential(
-            *(nn.Linear(NOISE, 48 * 16, bias=False), nn.Unflatten(1, (48, 4, 4)), nn.BatchNorm2d(48), nn.ReLU()),
-            *(nn.ConvTranspose2d(48, 24, 4, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU()),
-            *(nn.ConvTranspose2d(24, 1, 4, 2, 1), nn.Sigmoid() if config["bug"] == "range-mismatch" else nn.Tanh()),
+            *(nn.Linear(NOISE, WIDE * 16, bias=False), nn.Unflatten(1, (WIDE, 4, 4)), nn.BatchNorm2d(WIDE), nn.ReLU()),
+            *(nn.ConvTranspose2d(WIDE, NARROW, 4, 2, 1, bias=False), nn.BatchNorm2d(NARROW), nn.ReLU()),
+            *(nn.ConvTranspose2d(NARROW, 1, 4, 2, 1), nn.Sigmoid() if config["bug"] == "range-mismatch" else nn.Tanh()),
         )
         self.critic = nn.Sequential(
-            *(nn.Conv2d(1, 24, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(24, 48, 4, 2, 1), nn.LeakyReLU(0.2)),
-            *(nn.Flatten(), nn.Dropout(config["dropout"]), nn.Linear(48 * 16, 1)),
+            *(nn.Conv2d(1, NARROW, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(NARROW, WIDE, 4, 2, 1), nn.LeakyReLU(0.2)),
+            *(nn.Flatten(), nn.Dropout(config["dropout"]), nn.Linear(WIDE * 16, 1)),
         )
         self.bug = config["bug"]
 
@@ -120,7 +120,7 @@ def batches(config: Config) -> Iterator[list[Tensor]]:
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
-    own: Config = {"steps": 400, "lr_max": 1e-3, "lr_critic": 5e-4, "batch_size": 48, "loss": "bce", "real_label": 1.0}
+    own: Config = {"steps": 400, "lr_max": 1e-3, "lr_critic": 5e-4, "batch_size": 32, "loss": "bce", "real_label": 1.0}
     config = declared("gan", bug, seed, changes, **own, dropout=0.0, betas=[0.5, 0.99])
     if bug == "critic-rate-x40":
         config["lr_critic"] *= 40

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,15 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 import steadyrun
-from diagnosis.fifth.objectives_loop import Objective, assemble, declared, pictures, rows, trainer
+from diagnosis.fifth.objectives_loop import Objective, assemble, declared, trainer
+from diagnosis.fifth.programs.vae import SIZE, TRAIN_ROWS, batches, shown, validation
 from diagnosis.harness import Config
 
-SIZE, PARTS, WIDTH, TRAIN_ROWS, VAL_ROWS = 12, 9, 8, 2048, 256
-
-
-@cache
-def shown(seed: int) -> Tensor:
-    return pictures(seed, TRAIN_ROWS + VAL_ROWS, SIZE)[0].flatten(1)
+PARTS, WIDTH = 9, 8
 
 
 class Quantiser(nn.Module):
@@ -61,15 +55,6 @@ class Loss(Objective):
         if self.bug == "codebook-forgotten":
             return recon + weight * commit
         return recon + book + weight * commit
-
-
-def batches(config: Config) -> Iterator[list[Tensor]]:
-    x = shown(config["seed"])[:TRAIN_ROWS]
-    return ([x[chosen]] for chosen in rows(TRAIN_ROWS, config))
-
-
-def validation(config: Config) -> list[list[Tensor]]:
-    return [[part] for part in shown(config["seed"])[TRAIN_ROWS:].split(64)]
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
