@@ -79,8 +79,6 @@ class Loss(Objective):
         noise = torch.randn_like(x)
         if bug == "noise-drawn-once":
             noise = torch.randn(1, x.shape[1], generator=drawn(3)).expand_as(x)
-        if bug == "uniform-noise":
-            noise = torch.rand_like(x)
         kept = self.kept[time][:, None]
         if bug == "alphas-not-multiplied":
             kept = (self.kept / torch.cat([torch.ones(1), self.kept[:-1]]))[time][:, None]
