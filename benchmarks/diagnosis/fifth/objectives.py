@@ -76,9 +76,7 @@ TWINS_OF: dict[str, str] = {
     "generator-labels-swapped": "gan",
     "generator-cut-off": "gan",
     "generator-never-stepped": "gan",
-    "critic-feeds-generator": "gan",
     "critic-never-zeroed": "gan",
-    "critic-rate-x40": "gan",
     "critic-all-real": "gan",
     "critic-sign": "gan-wasserstein",
     "penalty-forgotten": "gan-wasserstein",
@@ -151,7 +149,6 @@ NEW: dict[str, tuple[str, ...]] = {
     "code not used": ("G3.2", "P3.5", "A4.3", *FOURTH["input not used"]),
     "generator does not learn": ("A4.1", "A4.3", "A4.5", "A4.6", "P4.1", "P4.5", "P4.6", "P4.2", "C7.1", "G3.1"),
     "generator learns the wrong thing": ("G3.1", *FOURTH["wrong sign"]),
-    "critic too strong": ("G3.1", "C7.2", *FOURTH["rate too high"]),
     "critic learns the wrong thing": ("G3.1", "A5.9", *FOURTH["wrong sign"]),
     "generator without noise": ("G3.1", "S4.3", "P3.5", *FOURTH["input not used"]),
     "gradients of the other side": ("G3.1", "A1.1", "P5.1"),
@@ -206,14 +203,9 @@ CAUSES: dict[str, Cause] = {
     "generator-labels-swapped": Cause("the generator learns to be found out", "generator learns the wrong thing"),
     "generator-cut-off": Cause("a detach in the generator's own step", "generator does not learn"),
     "generator-never-stepped": Cause("the step of the generator's optimizer is missing", "generator does not learn"),
-    "critic-feeds-generator": Cause(
-        "the critic's loss also reaches the generator, whose gradients are zeroed before both",
-        "gradients of the other side",
-    ),
     "critic-never-zeroed": Cause(
         "the critic keeps the gradients of the generator's loss", "gradients of the other side"
     ),
-    "critic-rate-x40": Cause("the critic learns 40 times too fast", "critic too strong"),
     "critic-all-real": Cause("the critic is told that made pictures are real", "critic learns the wrong thing"),
     "critic-sign": Cause("the critic's gap has the wrong sign", "critic learns the wrong thing"),
     "penalty-forgotten": Cause("the critic of a Wasserstein loss has no slope penalty", "loss term missing"),

@@ -92,17 +92,13 @@ def play(task: steadyrun.Task, batch: list[Tensor]) -> Tensor:
     model: Any = task.model
     loss_fn: Any = task.loss_fn
     bug, real = loss_fn.bug, batch[0]
-    feeds = bug == "critic-feeds-generator"
-    if feeds:
-        generator.zero_grad()
     made = model.make(batch[1])
     if bug != "critic-never-zeroed":
         critic.zero_grad()
-    loss_d = loss_fn.critic(model, real, made if feeds else made.detach())
+    loss_d = loss_fn.critic(model, real, made.detach())
     loss_d.backward()
     critic.step()
-    if not feeds:
-        generator.zero_grad()
+    generator.zero_grad()
     loss_g: Tensor = loss_fn(model, batch)
     loss_g.backward()
     if bug != "generator-never-stepped":
@@ -121,10 +117,7 @@ def batches(config: Config) -> Iterator[list[Tensor]]:
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 400, "lr_max": 1e-3, "lr_critic": 5e-4, "batch_size": 32, "loss": "bce", "real_label": 1.0}
-    config = declared("gan", bug, seed, changes, **own, dropout=0.0, betas=[0.5, 0.99])
-    if bug == "critic-rate-x40":
-        config["lr_critic"] *= 40
-    return config
+    return declared("gan", bug, seed, changes, **own, dropout=0.0, betas=[0.5, 0.99])
 
 
 def task(config: Config) -> steadyrun.Task:
