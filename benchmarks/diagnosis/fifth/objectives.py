@@ -42,7 +42,7 @@ HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
     "diffuse-without-average": ("diffuse", {"ema_decay": 0.0}),
     "diffuse-small-batches": ("diffuse", {"batch_size": 24}),
     "contrast": ("contrast", {}),
-    "contrast-small-batches": ("contrast", {"batch_size": 8}),
+    "contrast-small-batches": ("contrast", {"batch_size": 16, "steps": 700}),
     "contrast-warm": ("contrast", {"temperature": 0.7}),
     "contrast-cold": ("contrast", {"temperature": 0.07}),
     "contrast-learned-temperature": ("contrast", {"learned_temperature": True, "temperature": 0.3}),
