@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-NAMES = ("post_training", "objectives")
-PARTS = [import_module(name) for each in NAMES if find_spec(name := f"diagnosis.fifth.{each}") is not None]
+from diagnosis.fifth import objectives, post_training
+
+PARTS = (post_training, objectives)
 
 
 def joined(what: str) -> dict[str, Any]:
