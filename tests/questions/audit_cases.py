@@ -362,6 +362,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.5", "pass", run(**{"targets/supervised": at(0.6)})),
     ("A3.5", "never-asked", run(**{"targets/ends_asked": at(0.0), "targets/supervised": at(0.6)})),
     ("A3.5", "not-applicable", run()),
+    (
+        "A3.5",
+        "not-applicable",  # the answers are masked as a whole
+        run(
+            manifest={"supervision": {"roles": {"assistant": {"learned": 0, "tokens": 100}}}},
+            **{"targets/ends_asked": at(0.0), "targets/supervised": at(0.6)},
+        ),
+    ),
     ("A3.5", "missing", run(without=("targets/ends_given",))),
     ("A3.6", "pass", run()),
     ("A3.6", "sorted", run(**{"targets/alike": at(0.9)})),

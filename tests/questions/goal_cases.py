@@ -99,6 +99,7 @@ CASES: list[tuple[str, str, Any]] = [
     ("M1.3", "cut", tokens(cut=30, ends=2, ended=2)),
     ("M1.3", "no-ends", tokens(ends=0, learned_ends=0, ended=0)),
     ("M1.3", "masked", tokens(learned_ends=0)),
+    ("M1.3", "not-applicable", tokens(roles=chat(100, 0), learned_ends=0)),
     ("M1.3", "padding", tokens(learned_padding=800)),
     ("M1.4", "not-applicable", goal(loss=DOWN)),
     ("M1.4", "pass", tokens()),

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import steadyrun
 from steadyrun.program.supervision import SpecialTokens, learned_tokens, roles_of, token_batch
+from steadyrun.report.learned_text import html_examples, learned_text
 
 WORDS = [
     "<pad>",
@@ -211,6 +213,40 @@ def test_a_run_records_it(tmp_path: Path) -> None:
     facts = steadyrun.open_run(tmp_path / "run").manifest["supervision"]
     assert facts["examples"] == 64
     assert facts["roles"] == {}  # no tokenizer was given
+    assert "shown" not in facts
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_examples_are_shown_in_report_and_dashboard(tmp_path: Path, capture: bool) -> None:
+    model = torch.nn.Embedding(len(WORDS), len(WORDS))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(model, optimizer, tokenizer=Words(), capture=capture, monitor=False)
+        for _ in range(2):
+            given = batch(GOOD[:2])
+            loss = torch.nn.functional.cross_entropy(model(given["input_ids"]).transpose(1, 2), given["labels"])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss, batch=given)
+    report = steadyrun.check(tmp_path / "run")
+    steadyrun.dashboard(tmp_path / "run").save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    verbose = str(replace(report, verbose=True))
+    learned = [[part.text for part in example if part.learned] for example in report.learned_text]
+    assert learned == ([[" w13 w14 w15<eos>"], [" w13 w14 w15 w16<eos>"], [" w13 w14 w15<eos>"]] if capture else [])
+    assert ("[[ w13 w14 w15<eos>]]" in verbose) is capture
+    assert ('<span class="learned" title="assistant"> w13' in page) is capture
+    assert ("what is learned of three examples" in report._repr_html_()) is capture
+    assert "w13" not in str(report)  # in brief: the verdict
+
+
+@pytest.mark.parametrize("shown", [7, [7], [[["text"]]], [[[1, 2, 3]]], [[["<b>x</b>" * 9999, True, "user"]] * 9] * 9])
+def test_text_of_a_manifest_is_data(shown: object) -> None:
+    examples = learned_text({"supervision": {"shown": shown}})
+    assert len(examples) <= 3
+    assert all(len(part.text) <= 4000 for example in examples for part in example)
+    assert "<b>" not in html_examples(examples)
 
 
 PROGRAM = """

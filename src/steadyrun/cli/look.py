@@ -103,7 +103,7 @@ def _parts(made: Any, factory: str) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _show(found: Look) -> None:
-    from steadyrun.report.look import marked
+    from steadyrun.report.terminal import show_examples
 
     console = Console(soft_wrap=True, highlight=False)
     for line in found.summary:
@@ -111,12 +111,4 @@ def _show(found: Look) -> None:
     for code, grade, message, fix in found.findings:
         console.print(Text(f"{grade} {code}: ", style="bold"), Text(message), sep="")
         console.print(Text(f"  fix: {fix}"))
-    for number, example in enumerate(found.examples, 1):
-        console.print(Text(f"example {number}", style="bold"))
-        if not console.is_terminal or console.no_color:
-            console.print(Text(marked(example)))
-            continue
-        coloured = Text()
-        for token in example:
-            coloured.append(token.text, style="green" if token.learned else "dim")
-        console.print(coloured)
+    show_examples(console, found.examples)

@@ -39,7 +39,8 @@ def shown(board: Board) -> Shown:
     if board.trial is not None:
         figures |= {plot.number: outline(plot, (0, board.trial.last)) for plot in board.trial.plots}
     figures |= {chart.number: outline(chart, board.span) for chart in board.charts}
-    names = ("verdict", "reading", "trial", "charts", "findings", *(("ranks", "rank_table") if board.ranks else ()))
+    parts_of_all = ("verdict", "reading", "trial", "learned_text", "charts", "findings")
+    names = (*parts_of_all, *(("ranks", "rank_table") if board.ranks else ()))
     whole_parts = {name.replace("_", "-"): fragment(name, board) for name in names}
     return Shown(
         board.span,

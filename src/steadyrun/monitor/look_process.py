@@ -108,8 +108,10 @@ class LookProcess:
         _alive.discard(self)
         with suppress(OSError):
             self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(_GOODBYE)
+        except subprocess.TimeoutExpired:
+            _dying.append(self._process)
         self._let_go()
 
     def disown(self) -> None:
@@ -139,6 +141,7 @@ class LookProcess:
 
 
 _alive: weakref.WeakSet[LookProcess] = weakref.WeakSet()
+_dying: list[subprocess.Popen[bytes]] = []  # killed, but on a busy machine not dead yet; collected at the next start
 
 
 def _disown_all() -> None:
@@ -155,6 +158,7 @@ def _started() -> tuple[subprocess.Popen[bytes], int, int]:
     """The process, and our ends of its pipes."""
     if getattr(sys, "frozen", False) or not _PYTHON.fullmatch(Path(sys.executable or "").name):
         raise CannotStartError(f"{sys.executable!r} is not a Python interpreter")
+    _dying[:] = [process for process in _dying if process.poll() is None]
     descriptors: list[int] = []
     try:
         theirs_in, requests = _pipe(descriptors)

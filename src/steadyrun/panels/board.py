@@ -75,6 +75,7 @@ def build(signals: Signals, report: Report, trial: TrialRecord | None = None) ->
         charts.left_out(signals),
         charts.x_axes(signals),
         rank_section(signals, report),
+        report.learned_text,
     )
 
 

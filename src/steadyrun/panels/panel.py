@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from steadyrun.program.supervision import Example
 from steadyrun.text import counted
 
 Steps = npt.NDArray[np.int64]
@@ -259,6 +260,7 @@ class Board:
     charts_left_out: int = 0
     x_axes: tuple[XAxis, ...] = ()
     ranks: RankSection | None = None  # of a job of several processes
+    learned_text: tuple[Example, ...] = ()  # examples of a language model: what is learned of them
 
     @property
     def chart_groups(self) -> list[tuple[str, list[Panel]]]:

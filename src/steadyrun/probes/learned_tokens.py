@@ -1,4 +1,4 @@
-"""Counts which tokens of the first batches are learned, for the questions about supervision."""
+"""Which tokens of the first batches are learned: counts for the questions, and a few examples as text."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from typing import Any
 
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 from steadyrun.probes.scalars import is_tensor
-from steadyrun.program.supervision import SpecialTokens, Supervision, token_batch
+from steadyrun.program.supervision import SpecialTokens, Supervision, TokenBatch, example_of, stretches, token_batch
 
 _BATCHES = 20  # a mask is made by code: what it does shows in the first batches
+_SHOWN = 3  # examples that are kept as text
 _NAMES = ("input_ids", "labels", "attention_mask", "position_ids")
 
 
 class LearnedTokens:
-    """Looks at the batches that are given to `run.step`, until it has seen enough."""
+    """Looks at the batches that are given to `run.step`, until it has seen enough.
 
-    def __init__(self, tokenizer: Any, config: Mapping[str, Any], save: Callable[[dict[str, Any]], None]) -> None:
+    With a tokenizer and `text`, the first examples are kept as text.
+    """
+
+    def __init__(
+        self, tokenizer: Any, config: Mapping[str, Any], save: Callable[[dict[str, Any]], None], *, text: bool
+    ) -> None:
         self._special = SpecialTokens.of(tokenizer, config)
         self._supervision = Supervision(self._special, tokenizer)
         self._save = save
         self._left = _BATCHES
+        self._tokenizer = tokenizer if text else None
+        self._shown: list[list[list[Any]]] = []
 
     def look(self, batch: object, row: ProbeRow) -> None:
         """Count a batch; one on an accelerator when it has arrived on the host."""
@@ -47,7 +55,14 @@ class LearnedTokens:
             self._left = 0  # not a language model's batches
             return
         self._supervision.add(tokens)
-        self._save(self._supervision.facts())
+        self._keep_text(tokens)
+        self._save(self._supervision.facts() | ({"shown": self._shown} if self._shown else {}))
+
+    def _keep_text(self, tokens: TokenBatch) -> None:
+        rows = range(len(tokens.ids)) if self._tokenizer is not None else ()
+        for row in rows[: _SHOWN - len(self._shown)]:
+            parts = stretches(example_of(tokens, row, self._tokenizer))
+            self._shown.append([[part.text, part.learned, part.role] for part in parts])
 
 
 def _named(batch: object) -> dict[str, Any] | None:

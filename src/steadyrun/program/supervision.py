@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 _ALIKE = 0.9  # of the learned labels must be the token itself, or the next one
 _SHORTEST = 2  # tokens
+_LONGEST = 400  # tokens of an example that are shown
 _MOST_ROWS = 256  # examples of one batch that are looked at
 _NAMES = {"model": "assistant", "human": "user", "gpt": "assistant", "tool": "user", "ipython": "user"}
 _WIDE = "\uff5c"  # a full-width bar, as in DeepSeek's markers
@@ -187,6 +188,36 @@ def foreign_markers(pieces: Sequence[str]) -> list[str]:
     """Markers of a chat template in the text that the tokenizer splits into several tokens."""
     text, whole = "".join(pieces), set(pieces)
     return sorted({found.group() for found in _SPECIAL.finditer(text)} - {piece.strip() for piece in whole})
+
+
+# Examples as text.
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """A token of an example as text, or a stretch of tokens of one role that are all learned or all masked."""
+
+    text: str
+    learned: bool
+    role: str
+
+
+Example = tuple[ShownText, ...]
+
+
+def example_of(batch: TokenBatch, row: int, tokenizer: Any) -> Example:
+    """The first tokens of one example, one by one; without a tokenizer, their ids."""
+    kept = (~batch.padding[row]).nonzero()[0][:_LONGEST]
+    ids = batch.ids[row, kept].tolist()
+    pieces = pieces_of(tokenizer, ids) if tokenizer is not None else [f"{each} " for each in ids]
+    learned = batch.learned[row, kept].tolist()
+    return tuple(ShownText(*token) for token in zip(pieces, learned, roles_of(pieces), strict=True))
+
+
+def stretches(example: Example) -> Example:
+    """The same text with neighbouring tokens joined that are alike."""
+    groups = groupby(example, key=lambda token: (token.learned, token.role))
+    return tuple(ShownText("".join(token.text for token in group), *alike) for alike, group in groups)
 
 
 @dataclass

@@ -123,14 +123,15 @@ class Attachment:
             self.watcher.attach(self.turn)
             with self._problems.contained("phases of a step"):
                 self._time_phases(watched.model)
-            self._look_for_tokens(watched.tokenizer)
 
-    def _look_for_tokens(self, tokenizer: Any) -> None:
+    def look_for_tokens(self, tokenizer: Any, *, text: bool) -> None:
+        """Count learned tokens from the next step on, and keep three examples as `text` if that is wanted."""
+        if self.watcher is None or self.learned_tokens is not None:
+            return
         from steadyrun.probes.learned_tokens import LearnedTokens
 
-        if self.learned_tokens is None:
-            save = self._writer.save_manifest_soon
-            self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts))
+        save = self._writer.save_manifest_soon
+        self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts), text=text)
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""

@@ -266,7 +266,8 @@ class Run:
 
         With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, with batches and checkpoints, so that
         `steadyrun replay` can re-run them: `capture` takes `{"every": 200, "batch_bytes": …}` or False. `tokenizer`
-        decodes the batch in reports. `loader` is the training loader; its `state_dict`, if it has one, is kept in the
+        decodes the batch in reports, and three examples of a language model are kept as text, unless `capture` is
+        False. `loader` is the training loader; its `state_dict`, if it has one, is kept in the
         checkpoints. `factory`, such as "train:task", is suggested for replays.
 
         `preflight=True` tests model, loss and optimizer on the first batches of `loader` before training, restores
@@ -281,6 +282,8 @@ class Run:
         self._attachment.try_before(watched, preflight, loader, on_fault)
         self._attachment.attach_probes(watched, blocks, collectives)
         self._attachment.attach_capture(watched, capture, loader, factory)
+        with self._problems.contained("learned tokens"):
+            self._attachment.look_for_tokens(tokenizer, text=capture is not False)
         with self._problems.contained("monitor", "failed"):
             if monitor:
                 self._flusher.start_monitor(on_fault, self._attachment.turn, on_suspect)

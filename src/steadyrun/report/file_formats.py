@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT, Question
 from steadyrun.report import phrases
 from steadyrun.report.comparison import sentences
+from steadyrun.report.learned_text import html_examples
 from steadyrun.report.summary import Section, answer, sections
 from steadyrun.store.jsonio import jsonable
 
@@ -188,6 +189,7 @@ def html(report: Report) -> str:
         f"<p>{_safe(answer(report))}</p>" if report.headline is None else "",
         *(_html_section(section) for section in sections(report)),
         _html_walk(report),
+        _html_folded("what is learned of three examples", html_examples(report.learned_text)),
     ]
     return f'<div style="line-height:1.4">{"".join(parts)}</div>'
 
@@ -206,6 +208,10 @@ def _html_section(section: Section) -> str:
     items = "".join(f"<li>{label}<{tag}>{text}</{tag}></li>" for label, text in lines)
     heading = f"<p><strong>{_safe(section.title)}</strong></p>"
     return f'{heading}<ul style="list-style:none;padding-left:1em">{items}</ul>'
+
+
+def _html_folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>{content}</details>" if content else ""
 
 
 def _html_walk(report: Report) -> str:

@@ -9,35 +9,16 @@ from itertools import islice
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.program.supervision import (
-    ROLES,
-    SpecialTokens,
-    Supervision,
-    TokenBatch,
-    pieces_of,
-    roles_of,
-    token_batch,
-)
+from steadyrun.program.supervision import ROLES, Example, SpecialTokens, Supervision, example_of, token_batch
 from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Answer
 from steadyrun.records import Event, Series
+from steadyrun.report.learned_text import html_examples, marked
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 from steadyrun.trees import QUESTIONS
 
 SCHEMA = 1
 CODES = ("M1.1", "M1.2", "M1.3", "M1.4")
-_LONGEST = 400  # tokens of an example that are shown
-_STYLE = "white-space:pre-wrap;font-family:ui-monospace,monospace;line-height:1.5"
-_LEARNED = "background:#2b7a4b33;border-bottom:2px solid #2b7a4b"
-
-
-@dataclass(frozen=True)
-class ShownToken:
-    """One token of an example."""
-
-    text: str
-    learned: bool
-    role: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +30,7 @@ class Look:
     """
 
     counts: Mapping[str, Any]
-    examples: tuple[tuple[ShownToken, ...], ...]
+    examples: tuple[Example, ...]
     findings: tuple[tuple[str, str, str, str], ...]
 
     @property
@@ -99,10 +80,7 @@ class Look:
         rows = [f"<div>{html.escape(line)}</div>" for line in self.summary]
         for code, grade, message, fix in self.findings:
             rows.append(f"<div><b>{grade} {code}</b>: {html.escape(message)}<br>fix: {html.escape(fix)}</div>")
-        for number, example in enumerate(self.examples, 1):
-            rows.append(f"<h4>example {number}</h4><div style='{_STYLE}'>{_coloured(example)}</div>")
-        legend = f"<div><span style='{_LEARNED}'>learned</span> <span style='opacity:.6'>masked</span></div>"
-        return f"<div class='steadyrun-look'>{legend}{''.join(rows)}</div>"
+        return f"<div class='steadyrun-look'>{''.join(rows)}{html_examples(self.examples)}</div>"
 
 
 def look(
@@ -123,7 +101,7 @@ def look(
         raise UsageError(f"examples must be at least 0 and most at least 1, not {examples} and {most}")
     special = SpecialTokens.of(tokenizer, config)
     supervision = Supervision(special, tokenizer)
-    shown: list[tuple[ShownToken, ...]] = []
+    shown: list[Example] = []
     for number, batch in enumerate(islice(batches, most)):
         tokens = token_batch(batch, special)
         if tokens is None:
@@ -132,7 +110,7 @@ def look(
                 f"with input_ids and labels as tensors of two dimensions (it is a {type(batch).__name__}{_keys(batch)})"
             )
         supervision.add(tokens)
-        shown += [_shown(tokens, row, tokenizer) for row in range(len(tokens.ids)) if len(shown) + row < examples]
+        shown += [example_of(tokens, row, tokenizer) for row in range(len(tokens.ids)) if len(shown) + row < examples]
     if not supervision.counts:
         raise UsageError("the loader gave no batch")
     counts = supervision.facts()
@@ -141,32 +119,6 @@ def look(
 
 def _keys(batch: object) -> str:
     return f" with {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else ""
-
-
-def _shown(tokens: TokenBatch, row: int, tokenizer: Any) -> tuple[ShownToken, ...]:
-    kept = (~tokens.padding[row]).nonzero()[0][:_LONGEST]
-    ids = tokens.ids[row, kept].tolist()
-    pieces = pieces_of(tokenizer, ids) if tokenizer is not None else [f"{each} " for each in ids]
-    learned = tokens.learned[row, kept].tolist()
-    return tuple(ShownToken(*token) for token in zip(pieces, learned, roles_of(pieces), strict=True))
-
-
-def marked(example: tuple[ShownToken, ...]) -> str:
-    """An example as plain text: learned stretches in double brackets."""
-    text, inside = "", False
-    for token in example:
-        if token.learned != inside:
-            text += "[[" if token.learned else "]]"
-            inside = token.learned
-        text += token.text
-    return text + ("]]" if inside else "")
-
-
-def _coloured(example: tuple[ShownToken, ...]) -> str:
-    return "".join(
-        f"<span style='{_LEARNED if token.learned else 'opacity:.6'}'>{html.escape(token.text)}</span>"
-        for token in example
-    )
 
 
 class _Counted:

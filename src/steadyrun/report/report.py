@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from steadyrun.program.supervision import Example
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, SUSPECT, Threshold
 from steadyrun.renamed_arguments import renamed
 from steadyrun.report import limits as chosen
@@ -17,6 +18,7 @@ from steadyrun.report.announced_faults import Announced, announced
 from steadyrun.report.config_answers import noted_config
 from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
+from steadyrun.report.learned_text import learned_text
 from steadyrun.report.phrases import likelihood, one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.report.trial_answers import trial_command, with_trial
@@ -76,6 +78,7 @@ class Report:
     verbose: bool = False  # whether the text has the walk, and everything about a finding
     factory: str = ""  # that builds the program, as the run suggests it
     ranks: RankCount | None = None  # of a run of several processes
+    learned_text: tuple[Example, ...] = ()  # examples of a language model: what is learned of them
 
     @property
     def leaf(self) -> Asked | None:
@@ -241,7 +244,14 @@ def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, 
     factory = str(signals.manifest.get("factory") or "")
     joined = signals.ranks
     ranks = None if joined is None else RankCount(joined.world, joined.present, joined.missing)
-    return Report(name, walked, view.state, announced=announced_faults, incidents=kept, factory=factory, ranks=ranks)
+    return Report(
+        *(name, walked, view.state),
+        announced=announced_faults,
+        incidents=kept,
+        factory=factory,
+        ranks=ranks,
+        learned_text=learned_text(signals.manifest),
+    )
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:

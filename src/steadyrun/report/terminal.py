@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,10 +12,12 @@ from rich.tree import Tree
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report import phrases
+from steadyrun.report.learned_text import marked
 from steadyrun.report.summary import Section, answer, sections
 from steadyrun.text import counted
 
 if TYPE_CHECKING:
+    from steadyrun.program.supervision import Example
     from steadyrun.report.comparison import Comparison
     from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
@@ -45,6 +48,22 @@ def show(console: Console, report: Report, comparison: Comparison | None = None,
         console.print(Text(answer(report)))
     for section in sections(report, comparison, program):
         _print_section(console, section)
+    if report.verbose or report.whole:
+        show_examples(console, report.learned_text)
+
+
+def show_examples(console: Console, examples: Sequence[Example]) -> None:
+    """Print examples: the learned text is green, and in double brackets where there is no colour."""
+    for number, example in enumerate(examples, 1):
+        if not console.is_terminal or console.no_color:
+            console.print(Text(f"example {number} ([[learned]])", "bold"))
+            console.print(Text(marked(example)), soft_wrap=True)
+            continue
+        text = Text()
+        for part in example:
+            text.append(part.text, "green" if part.learned else "dim")
+        console.print(Text(f"example {number}", "bold"), Text("learned", "green"), Text("masked", "dim"))
+        console.print(text, soft_wrap=True)
 
 
 def _print_section(console: Console, section: Section) -> None:

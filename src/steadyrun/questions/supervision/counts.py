@@ -18,6 +18,15 @@ EXAMPLES = Threshold(
     decision="one small batch",
 )
 
+HARDLY = Threshold(
+    name="hardly",
+    value=0.1,
+    unit="fraction of the answers' tokens",
+    meaning="with fewer learned tokens, the answers are masked",
+    seed="",
+    decision="chosen: an answer may hide a quoted part or a tool's output, but not nearly everything",
+)
+
 
 class Counts:
     """Counts over the batches that were looked at."""
@@ -44,6 +53,13 @@ class Counts:
         if not isinstance(counts, dict) or not counts.get("tokens"):
             return None
         return float(counts.get("learned", 0)) / float(counts["tokens"])
+
+
+def need_answers(run: Signals, limit: Limits) -> None:
+    """`NotApplicable` if the answers of a chat are masked: then their ends say nothing more."""
+    learned = Counts(run.about("supervision")).learned("assistant")
+    if learned is not None and learned < limit["hardly"]:
+        raise NotApplicable("the answers are masked together with their ends, see M1.1")
 
 
 def counts_of(run: Signals, limit: Limits) -> Counts:

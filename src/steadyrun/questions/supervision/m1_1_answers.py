@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.supervision.counts import EXAMPLES, counts_of
+from steadyrun.questions.supervision.counts import EXAMPLES, HARDLY, counts_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 
@@ -39,14 +39,7 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         EXAMPLES,
-        Threshold(
-            name="hardly",
-            value=0.1,
-            unit="fraction of the answers' tokens",
-            meaning="with fewer learned tokens, the answers are masked",
-            seed="",
-            decision="chosen: an answer may hide a quoted part or a tool's output, but not nearly everything",
-        ),
+        HARDLY,
         Threshold(
             name="empty",
             value=0.2,

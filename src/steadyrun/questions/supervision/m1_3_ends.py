@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.supervision.counts import EXAMPLES, Counts, counts_of
+from steadyrun.questions.supervision.counts import EXAMPLES, HARDLY, Counts, counts_of, need_answers
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
@@ -15,6 +15,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         share = counts.fraction("learned_padding", "learned")
         message = f"Padding is {percent(share)} of the learned tokens (limit {percent(limit['padding'])})."
         return Finding("padding", message, {"padding": share})
+    need_answers(run, limit)
     if "ends" not in counts or not counts.roles:
         raise NotApplicable("the end-of-text token is unknown, or the texts are not chats")
     return _of_ends(counts, limit)
@@ -47,6 +48,7 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         EXAMPLES,
+        HARDLY,
         Threshold(
             name="padding",
             value=0.05,
