@@ -1,23 +1,20 @@
-"""The part of the fifth fleet whose programs have other objectives: healthy runs, bugs, causes and their answers.
+"""The part of the fifth fleet whose programs have other objectives: healthy runs, bugs and their causes.
 
-`HEALTHY`, `TWINS_OF`, `CAUSES` and `NEW` are joined with those of the other part by cases.py, causes.py and
-families.py; `cases` and `twin` are for this part alone. damage_objectives.json has the numbers that
-`python -m diagnosis.fifth.quality_objectives` measures. It was written without asking steadyrun anything; which answers
-name a cause was chosen by the titles of the questions, so a code without an outcome stands for all its outcomes.
+`HEALTHY`, `TWINS_OF` and `CAUSES` are joined with those of the other part by cases.py and causes.py; `cases` and `twin`
+are for this part alone. damage_objectives.json has the numbers that `python -m diagnosis.fifth.quality_objectives`
+measures. It was written without asking steadyrun anything; which answers name a cause was chosen by the titles of the
+questions (families.py), so a code without an outcome stands for all its outcomes.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from diagnosis.cases import Case, cases_of, twin_of
-from diagnosis.fourth.families import ANSWERS as FOURTH
-from diagnosis.second import causes as second
-from diagnosis.second.causes import Named, in_words
-from steadyrun.questions.aliases import outcome_of
+from diagnosis.fifth.cause import Cause
+from diagnosis.second.causes import in_words
 
 # Name: program and the settings that make it different. All of them are as they should be, and all of them learn.
 HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
@@ -139,52 +136,6 @@ TWINS_OF: dict[str, str] = {
 
 FILE = Path(__file__).with_name("damage_objectives.json")
 DAMAGE: dict[str, dict[str, dict[str, float | None]]] = json.loads(FILE.read_text("utf-8")) if FILE.is_file() else {}
-
-# The families of causes that earlier fleets do not have, and the answers that name them; none: no title fits.
-NEW: dict[str, tuple[str, ...]] = {
-    "divergence has the wrong sign": ("G3.2", *FOURTH["wrong sign"]),
-    "divergence not counted": ("G3.2",),
-    "divergence outweighs the others": ("G3.2", *FOURTH["loss term outweighs the others"]),
-    "noise of the code is wrong": ("G3.2",),
-    "code not used": ("G3.2", "P3.5", "A4.3", *FOURTH["input not used"]),
-    "generator does not learn": ("A4.1", "A4.3", "A4.5", "A4.6", "P4.1", "P4.5", "P4.6", "P4.2", "C7.1", "G3.1"),
-    "generator learns the wrong thing": ("G3.1", *FOURTH["wrong sign"]),
-    "critic learns the wrong thing": ("G3.1", "A5.9", *FOURTH["wrong sign"]),
-    "generator without noise": ("G3.1", "S4.3", "P3.5", *FOURTH["input not used"]),
-    "gradients of the other side": ("G3.1", "A1.1", "P5.1"),
-    "inputs not scaled": ("A5.8",),
-    "another target than declared": ("G3.5",),
-    "time not used": ("P3.5", "A4.3", *FOURTH["input not used"]),
-    "noise is wrong": ("G3.5", "D2.3", "A5.9"),
-    "noise schedule is wrong": ("G3.5",),
-    "contrastive temperature out of range": ("G3.3",),
-    "too few negatives": ("G3.3", "A5.9"),
-    "wrong positives": ("G3.3", "S1.1", "A5.9", "A3.1", "A5.7", "S1.4"),
-    "no negatives": ("G3.4", *FOURTH["collapse"]),
-    "views too alike": ("A5.9", "S1.1"),
-    "target follows too fast or not": ("A2.5",),
-    "teacher in training mode": ("A2.1", "A2.2", "P5.4", "P5.5"),
-    "teacher learns as well": ("A4.1", "A4.4", "A2.5"),
-    "temperature on one side": ("G3.3",),
-    "weight of the terms is wrong": ("V1.2", *FOURTH["loss term outweighs the others"]),
-    "codebook does not follow": ("A4.3", "P4.5", "A4.5", "A4.6"),
-    "few codes used": ("A4.3", "S4.3", "C5.1"),
-}
-ANSWERS: dict[str, tuple[str, ...]] = NEW | FOURTH
-
-
-@dataclass(frozen=True)
-class Cause(second.Cause):
-    """What is wrong in a program that has the bug, by the families of this part; an answer may be a code alone."""
-
-    answers: ClassVar[dict[str, tuple[str, ...]]] = ANSWERS
-
-    @property
-    def named(self) -> Named:
-        """The headlines that are right."""
-        listed = self.answers[self.family]
-        return Named(":".join(outcome_of(*each.split(":"))) if ":" in each else each for each in listed)
-
 
 CAUSES: dict[str, Cause] = {
     "kl-sign": Cause("the divergence is subtracted", "divergence has the wrong sign"),

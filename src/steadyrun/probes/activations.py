@@ -239,14 +239,16 @@ class ForwardProbe:
             self._problems.report("forward probe", problem)
 
     def _compare_passes(self, output: object) -> None:
-        """Whether a pass gives again what an earlier pass of this step gave."""
+        """Whether a pass, or its second half, gives again what an earlier pass or the first half gave."""
         scores = first_float(output)
         if self._differentiated or scores is None or scores.numel() > MOST_COMPARED or len(self._whole) == _MOST_PASSES:
             return
         scores = scores.detach()
-        for earlier in self._whole:
-            if earlier.shape == scores.shape:
-                same = ((scores == earlier).all() & (scores != scores[:1]).any()).float()
+        half = len(scores) // 2  # two views of the examples may go through the model together
+        halves = [scores[:half]] if half > 1 and scores.dim() > 1 and len(scores) == 2 * half else []
+        for earlier, now in [(each, scores) for each in self._whole] + [(each, scores[half:]) for each in halves]:
+            if earlier.shape == now.shape:
+                same = ((now == earlier).all() & (now != now[:1]).any()).float()
                 known = self._sample.repeated
                 self._sample.repeated = same if known is None else torch.maximum(known, same)
         self._whole.append(scores)
