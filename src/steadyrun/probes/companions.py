@@ -23,7 +23,7 @@ _MOST_ITEMS = 2**20  # elements of an output that is kept until the step ends
 
 
 def find_companions(loss_fn: object, model: nn.Module) -> dict[str, nn.Module]:
-    """By name: modules with parameters that the function can reach and that are no part of the model."""
+    """By name: modules with parameters that the function can reach and the model does not have."""
     members = {id(module) for module in model.modules()}
     own = {id(parameter) for parameter in model.parameters()}
     found: dict[str, nn.Module] = {}

@@ -16,7 +16,8 @@ from steadyrun.text import counted, percent, shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     copies = [(event.step, modes) for event in run.events("validation") if (modes := _copy(event.fields)) is not None]
-    if not copies or run.has("copy/size"):  # what also runs in training is a reference or a target, not an average
+    in_training = run.maybe("copy/size")  # a sample after a validation may also hold what was validated
+    if not copies or (in_training is not None and len(in_training) > len(copies)):  # a reference, or a target
         return _in_training(run, limit)
     if len(copies) < limit["validations"]:
         words = f"{counted(len(copies), 'validation')} of a copy recorded, {limit['validations']:g} needed"
