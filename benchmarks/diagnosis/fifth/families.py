@@ -70,7 +70,6 @@ OTHER_OBJECTIVES: dict[str, tuple[str, ...]] = {
     "target follows too fast or not": ("A2.5",),
     "average of weights stands still": (*FOURTH["average of weights stands still"], "A2.5:follows-too-slowly"),
     "teacher at random": ("G3.6:untrained",),
-    "softmax over the wrong axis": (*FOURTH["softmax over the wrong axis"], "G3.6:wrong-axis"),
     "squashed twice": (*FOURTH["squashed twice"], "G3.6:squashed-twice"),
     "teacher in training mode": ("A2.1", "A2.2", "P5.4", "P5.5"),
     "teacher learns as well": ("A4.1", "A4.4", "A2.5", "G3.6:learns"),
