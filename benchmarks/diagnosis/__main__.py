@@ -2,7 +2,8 @@
 
 Trains every program with every bug and the healthy ones, asks steadyrun (and the other tools that are installed) what
 is wrong, and writes benchmarks/diagnosis.md. Results are kept in build/diagnosis, one file per case. `--fleet second`
-(or `third`, `fourth`) does the same with the programs of that fleet, with results and page in build/diagnosis-second.
+(or `third`, `fourth`, `fifth`) does the same with the programs of that fleet, with results and page in
+build/diagnosis-second. `--half frozen` takes the frozen half of a fleet that has one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument(
         "--only", default="*", metavar="PATTERN", help="cases by name: 'mlp-A*', 'healthy-*', '*-A27-*'"
     )
+    parser.add_argument("--half", choices=("tuning", "frozen"), help="one half of a fleet that has halves")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of every bug (healthy runs have one)")
     parser.add_argument("--tools", default="steadyrun", help=f"'all', or some of steadyrun,{','.join(TOOLS)}")
     parser.add_argument("--jobs", type=int, default=1)
@@ -43,6 +45,10 @@ def main() -> None:
     options = parser.parse_args()
     fleet = FLEETS[options.fleet]
     chosen = fleet.cases(options.seeds, options.only)
+    if options.half is not None:
+        if fleet.half_of is None:
+            parser.error(f"the {fleet.name} fleet has no halves")
+        chosen = [case for case in chosen if fleet.half_of(case) == options.half]
     if not chosen:
         parser.error(f"no case is called {options.only!r}")
     for program, package in left_out(chosen).items():

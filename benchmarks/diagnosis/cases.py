@@ -77,7 +77,11 @@ PROGRAMS_OF: dict[str, str] = {
 }
 
 # What a program needs beside torch; where it is not installed, its cases are left out.
-NEEDS = {"bert": "transformers", "masked_lm": "transformers"}
+NEEDS = {
+    **dict.fromkeys(("bert", "masked_lm", "sft", "lora", "dpo"), "transformers"),
+    **dict.fromkeys(("sft_trl", "dpo_trl", "grpo_trl", "reward"), "trl"),
+    "lora_peft": "peft",
+}
 
 # Name: program and the settings that make it different. All of them are as they should be.
 HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {

@@ -10,6 +10,8 @@ from typing import Any
 from diagnosis import cases as first
 from diagnosis import seen
 from diagnosis.causes import CAUSES
+from diagnosis.fifth import cases as fifth
+from diagnosis.fifth import causes as fifth_causes
 from diagnosis.fourth import cases as fourth
 from diagnosis.fourth import causes as fourth_causes
 from diagnosis.running import ROOT, build
@@ -31,6 +33,7 @@ class Fleet:
     introduction: str
     remarks: dict[str, str]
     missed: dict[str, str] = field(default_factory=dict)
+    half_of: Callable[[first.Case], str] | None = None
 
 
 FIRST = """\
@@ -56,6 +59,12 @@ Written by `python benchmarks/diagnosis --fleet fourth`. Programs of more kinds,
 and frozen before anybody asked about them. Columns and words are those of benchmarks/diagnosis.md; the causes and the
 answers that name them are in benchmarks/diagnosis/fourth."""
 
+FIFTH = """\
+Written by `python benchmarks/diagnosis --fleet fifth`. Post-training, and objectives whose loss need not fall, written
+without knowledge of the rules. Half of the cases are frozen: `--half frozen` asks about them, `--half tuning` about the
+others. Columns and words are those of benchmarks/diagnosis.md; the causes and the answers that name them are in
+benchmarks/diagnosis/fifth."""
+
 FLEETS: dict[str, Fleet] = {
     "first": Fleet(
         *("first", first.cases, CAUSES, seen.twin, ROOT / "benchmarks" / "diagnosis.md", FIRST, seen.REMARKS),
@@ -72,6 +81,11 @@ FLEETS: dict[str, Fleet] = {
     "fourth": Fleet(
         *("fourth", fourth.cases, fourth_causes.CAUSES, fourth.twin, build("fourth") / "diagnosis.md", FOURTH),
         remarks={bug: fourth_causes.damage(bug) for bug in fourth_causes.DAMAGE},
+    ),
+    "fifth": Fleet(
+        *("fifth", fifth.cases, fifth_causes.CAUSES, fifth.twin, build("fifth") / "diagnosis.md", FIFTH),
+        remarks={bug: fifth_causes.damage(bug) for bug in fifth_causes.DAMAGE},
+        half_of=fifth.half_of,
     ),
 }
 

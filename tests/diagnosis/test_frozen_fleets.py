@@ -115,7 +115,7 @@ def test_a_fleet_has_its_own_folder_and_the_first_is_the_default() -> None:
     for fleet, program in (("second", "vae"), ("third", "flow"), ("fourth", "wave")):
         (case,) = FROZEN[fleet].cases(1, f"healthy-{program}")
         assert run_folder(case).parts[-3:] == (f"diagnosis-{fleet}", "runs", f"healthy-{program}")
-    assert list(FLEETS) == ["first", "second", "third", "fourth"]
+    assert list(FLEETS) == ["first", "second", "third", "fourth", "fifth"]
 
 
 def test_a_headline_of_the_family_is_right() -> None:

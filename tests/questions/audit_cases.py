@@ -93,6 +93,9 @@ def used_copy(*, moves: float) -> dict[str, Any]:
     }
 
 
+REFERENCE = used_copy(moves=0.0)
+
+
 def called(given: int, in_training: int, uneven: float, *losses: float, **more: Any) -> Synthetic:
     """A run whose validations give the model so many tensors and call one part so much more often."""
     calls = {"given": given, "given_in_training": in_training, "uneven": uneven, "part": "decoder"}
@@ -286,8 +289,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(events=[*copies(*AVERAGE, (0.4, 4.5, 5.5)), Event("resume", 380, 0.0)]),
     ),
     ("A2.5", "pass", run(events=[*copies(*AVERAGE, (0.05, 5.4, 5.5)), Event("resume", 380, 0.0)])),
+    ("A2.5", "pass", run(events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3)), config={"init": "pretrained"}, **REFERENCE)),
     ("A2.5", "target-stands-still", run(**used_copy(moves=0.0))),
-    ("A2.5", "pass", run(**used_copy(moves=0.1))),
+    ("A2.5", "follows-too-slowly", run(**used_copy(moves=1e-4))),
+    ("A2.5", "pass", run(**used_copy(moves=0.1) | {"copy/distance": (SAMPLED, np.full(len(SAMPLED), 0.3))})),
     ("A2.5", "pass", run(config={"init": "pretrained"}, **used_copy(moves=0.0))),  # a reference model
     ("A2.6", "missing", run(events=validations((3, 0)))),
     ("A2.6", "alike", called(2, 2, 1.0, *BEHIND)),

@@ -26,6 +26,7 @@ def weight(name: str, *, trainable: bool = True, largest: float = 0.1) -> dict[s
     return {"name": name, "trainable": trainable, "min": -largest, "max": largest, "shape": [8, 8]}
 
 
+FRESH = {**weight("layer.lora_B.default.weight", largest=0.3535), "fan_in": 8}  # as torch makes a layer
 BASE = [weight("layer.weight", trainable=False), weight("layer.norm.weight", trainable=False)]
 LORA = [weight("layer.lora_A.default.weight"), weight("layer.lora_B.default.weight", largest=0.0)]
 NAMES = [str(each["name"]) for each in LORA]
@@ -69,10 +70,41 @@ def generated(variance: float, rank: float, last: int = 600) -> Synthetic:
     return goal(loss=DOWN, generated__variance=sampled(variance, last), generated__rank=sampled(rank, last))
 
 
-def contrastive(scores: int = 128, peak: float = 4.0, alike: float = 0.2, rank: float = 5.0) -> Synthetic:
-    series = {"targets/peak": sampled(peak), "output_alike": sampled(alike), "output_rank": sampled(rank)}
+def contrastive(
+    scores: int = 128, peak: float = 4.0, alike: float = 0.2, rank: float = 5.0, itself: float = 0.0
+) -> Synthetic:
+    series = {
+        "targets/itself": sampled(itself),
+        "targets/peak": sampled(peak),
+        "output_alike": sampled(alike),
+        "output_rank": sampled(rank),
+    }
     facts = {"objective": {"contrastive": True, "classes": scores}}
     return Synthetic({}, {"inferred": facts}, loss=DOWN, **series)
+
+
+LOW_DISCOUNT = {"explained_variance": 0.8 * UP, "ep_return": UP + 0.01 * SHAKY}
+ALWAYS_ONE = {"clip_fraction": np.zeros(60), "approx_kl": np.zeros(60), "reward": UP + 0.01 * SHAKY}
+WEIGHTED_KL = {"recon_loss": DOWN + 1, "kl": np.ones(60), "kl_weight": np.ones(60)}
+CODES = {"codebook_loss": DOWN, "perplexity": np.ones(60)}
+PAIR = {"rewards/margins": UP, "copy/model_size": sampled(5.0)}
+
+
+def taught(
+    rows: float = 0.0,
+    teacher: float = 1.0,
+    heat: float = 3.0,
+    squashed: float = 0.7,
+    facts: dict[str, Any] | None = None,
+    largest: float = 0.2,
+) -> Synthetic:
+    """A student of a teacher; `largest` is the largest weight of the teacher, whose fan-in is 64."""
+    numbers = {"rows": rows, "student_fit": 1.0, "student_temperature": 3.0}
+    numbers |= {"teacher_fit": teacher, "teacher_temperature": heat, "squashed_fit": squashed}
+    inside = {"name": "teacher.0.weight", "shape": [64, 64], "fan_in": 64, "min": -largest, "max": largest}
+    kept = {"teacher": {"random": False, "differentiated": False, "optimized": 0} | (facts or {})}
+    manifest = {"inferred": {"objective": {"companions": kept}}, "companion_weights": [inside]}
+    return Synthetic({}, manifest, loss=DOWN, **{f"taught/{name}": sampled(value) for name, value in numbers.items()})
 
 
 def target(kind: str, variance: float, mean: float) -> Synthetic:
@@ -93,10 +125,13 @@ CASES: list[tuple[str, str, Any]] = [
     ("M1.2", "masked", tokens(roles=chat(4, 100))),
     ("M1.2", "learned", tokens(roles=chat(100, 100))),
     ("M1.2", "partly", tokens(roles=chat(40, 100))),
-    ("M1.3", "not-applicable", tokens(roles={})),
+    ("M1.3", "not-applicable", tokens(roles={}, learned=3168)),
     ("M1.3", "learned", tokens()),
     ("M1.3", "some-cut", tokens(cut=6, ends=26, learned_ends=26)),
     ("M1.3", "cut", tokens(cut=30, ends=2, ended=2)),
+    ("M1.3", "cut", tokens(ends=0, learned_ends=0, ended=0, longest_unended=4, unended_alike=30)),
+    ("M1.3", "no-ends", tokens(ends=0, learned_ends=0, ended=0, longest_unended=40, unended_alike=1)),
+    ("M1.3", "no-ends", tokens(roles={}, ends=0, learned_ends=0, ended=0)),
     ("M1.3", "no-ends", tokens(ends=0, learned_ends=0, ended=0)),
     ("M1.3", "masked", tokens(learned_ends=0)),
     ("M1.3", "not-applicable", tokens(roles=chat(100, 0), learned_ends=0)),
@@ -106,7 +141,9 @@ CASES: list[tuple[str, str, Any]] = [
     ("M1.4", "pass", tokens(packed=8, restarts=8)),
     ("M1.4", "foreign", tokens(foreign=["<|im_start|>"])),
     ("M1.4", "twice", tokens(double_starts=32)),
-    ("M1.4", "together", tokens(packed=8)),
+    ("M1.4", "together", tokens(packed=8, roles={})),
+    ("M1.4", "mixed", tokens(packed=8, roles=chat(2, 100))),
+    ("M1.4", "pass", tokens(packed=8, apart=8)),
     ("M1.4", "partly", tokens(packed=8, restarts=3)),
     ("L1.1", "not-applicable", goal(loss=DOWN)),
     ("L1.1", "pass", adapted()),
@@ -126,6 +163,7 @@ CASES: list[tuple[str, str, Any]] = [
         "not-zero",  # drawn as torch draws any layer: only the base is pretrained
         adapted([*BASE, LORA[0], {**weight(NAMES[1], largest=0.35), "fan_in": 8}], config={"init": "pretrained"}),
     ),
+    ("L1.2", "not-zero", adapted([*BASE, LORA[0], FRESH], config={"init": "pretrained"})),
     ("L1.2", "both-zero", adapted([*BASE, weight(NAMES[0], largest=0.0), LORA[1]])),
     ("L1.3", "not-applicable", goal(loss=DOWN)),
     ("L1.3", "usual", adapted(adapters={"scale": [2.0, 2.0]})),
@@ -133,6 +171,7 @@ CASES: list[tuple[str, str, Any]] = [
     ("L1.3", "large", adapted(adapters={"scale": [64, 64]})),
     ("L1.3", "small", adapted(adapters={"scale": [0.001, 2]})),
     ("L1.3", "low-rate", adapted(rate=1e-6)),
+    ("L1.3", "high-rate", adapted(rate=0.5)),
     ("L1.4", "not-applicable", goal(loss=DOWN)),
     ("L1.4", "frozen", adapted()),
     ("L1.4", "frozen", adapted([*OPEN_BASE[1:], BASE[0], *LORA], ["layer.norm.weight", *NAMES])),
@@ -144,6 +183,12 @@ CASES: list[tuple[str, str, Any]] = [
     ("G1.1", "rises", goal(rewards__margins=0.02 * SHAKY[:20])),  # too short to call it flat
     ("G1.1", "reversed", goal(rewards__margins=-2 * UP + 0.02 * SHAKY, rewards__accuracies=0.5 - UP / 3)),
     ("G1.1", "flat", goal(rewards__margins=0.02 * SHAKY, rewards__accuracies=0.5 + 0.01 * SHAKY)),
+    ("G1.1", "identical", goal(rewards__margins=np.zeros(60))),
+    (
+        "G1.1",
+        "reversed",
+        goal(**MARGINS, logps__chosen=-200 - 90 * UP + SHAKY, logps__rejected=-210 + 50 * UP + SHAKY),
+    ),
     ("G1.2", "not-applicable", goal(**MARGINS)),
     ("G1.2", "stay", goal(logps__chosen=-200 + SHAKY, logps__rejected=-210 - 50 * UP)),
     ("G1.2", "both-fall", goal(logps__chosen=-200 - 40 * UP + SHAKY, logps__rejected=-210 - 90 * UP)),
@@ -151,10 +196,14 @@ CASES: list[tuple[str, str, Any]] = [
     ("G1.2", "collapse", goal(logps__chosen=-2 - 20 * np.minimum(1, ROWS / 25) + 6 * SHAKY)),  # pairs differ
     ("G1.2", "stay", goal(logps__chosen=-2 - 2 * UP + 5 * SHAKY)),
     ("G1.2", "collapse", goal(logps__chosen=-200 - 400 * UP + SHAKY, logps__rejected=-210 - 900 * UP)),
+    ("G1.3", "not-applicable", goal(**MARGINS)),
+    ("G1.3", "same", Synthetic({}, {}, **PAIR, **{"copy/distance": sampled(0.001)})),
+    ("G1.3", "another", Synthetic({}, {}, **PAIR, **{"copy/distance": sampled(7.0)})),
     ("G2.1", "not-applicable", policy()),
     ("G2.1", "vary", policy(frac_reward_zero_std=0.3 + 0.01 * SHAKY)),
     ("G2.1", "vary", policy(reward_std=0.3 + 0.01 * SHAKY)),
-    ("G2.1", "all-right", policy(SOLVED, frac_reward_zero_std=np.minimum(1.0, ROWS / 30))),
+    ("G2.1", "solved", policy(SOLVED, frac_reward_zero_std=np.minimum(1.0, ROWS / 30))),
+    ("G2.1", "all-right", policy(np.ones(60), frac_reward_zero_std=np.ones(60))),
     ("G2.1", "all-wrong", policy(np.zeros(60), frac_reward_zero_std=np.ones(60))),
     ("G2.1", "all-wrong", policy(0.6 + 0.4 * DOWN, reward_std=np.zeros(60))),
     ("G2.1", "lost", policy(DOWN, reward_std=np.where(ROWS < 30, 0.4, 0.0))),
@@ -182,6 +231,9 @@ CASES: list[tuple[str, str, Any]] = [
     ("G2.5", "explains", policy(train__explained_variance=0.8 * UP)),
     ("G2.5", "unexplained", policy(explained_variance=0.01 * SHAKY)),
     ("G2.5", "nothing", policy(LEVEL + 0.01 * SHAKY, critic__vf_explained_var=0.01 * SHAKY)),
+    ("G2.5", "off-centre", policy(advantage_mean=5 * np.ones(60), reward_std=LEVEL)),
+    ("G2.5", "short-sighted", Synthetic({"gamma": 0.0}, {}, **LOW_DISCOUNT)),
+    ("G2.5", "explains", Synthetic({"gamma": 0.9}, {}, **LOW_DISCOUNT)),
     ("G2.5", "off-centre", policy(critic__advantages__mean=LEVEL * 4, critic__advantages__std=LEVEL)),
     ("G2.6", "not-applicable", policy()),
     ("G2.6", "agree", policy(sampling__sampling_logp_difference__mean=0.02 + 0.001 * SHAKY)),
@@ -189,6 +241,9 @@ CASES: list[tuple[str, str, Any]] = [
     ("G2.7", "not-applicable", policy()),
     ("G2.7", "small", policy(train__clip_fraction=0.2 * UP, train__approx_kl=0.01 * UP)),
     ("G2.7", "large", policy(train__clip_fraction=0.9 * np.minimum(1, 2 * UP))),
+    ("G2.7", "always-one", Synthetic({"ppo_epochs": 4}, {}, **ALWAYS_ONE)),
+    ("G2.7", "small", Synthetic({"ppo_epochs": 1}, {}, **ALWAYS_ONE)),
+    ("G2.7", "small", Synthetic({"ppo_epochs": 4}, {}, clip_fraction=np.zeros(60), reward=UP)),
     ("G2.7", "too-large", policy(DOWN + 0.01 * SHAKY, losses__approx_kl=UP)),
     ("G3.1", "not-applicable", goal(loss=DOWN)),
     ("G3.1", "not-applicable", generated(0.01, 0.2, last=100)),
@@ -203,18 +258,33 @@ CASES: list[tuple[str, str, Any]] = [
     ("G3.2", "bounded", goal(recon=DOWN, kl_loss=4 * SOLVED)),
     ("G3.2", "bounded", goal(loss=DOWN + 1, recon=DOWN + 1, kl=np.ones(60))),  # does not grow
     ("G3.2", "not-counted", goal(loss=DOWN + 1, recon_loss=DOWN + 1, kl_loss=UP * 100)),
+    ("G3.2", "not-counted", goal(loss=DOWN + 1, **WEIGHTED_KL)),
     ("G3.2", "subtracted", goal(loss=DOWN - UP, recon=DOWN, kl=UP)),
     ("G3.2", "runaway", goal(loss=DOWN, recon=DOWN, kld=np.exp(ROWS / 5))),
     ("G3.3", "not-applicable", goal(loss=DOWN)),
     ("G3.3", "separate", contrastive()),
     ("G3.3", "some", contrastive(8)),
     ("G3.3", "few", contrastive(4)),
+    ("G3.3", "itself", contrastive(itself=1.0)),
     ("G3.3", "flat", contrastive(peak=0.05)),
     ("G3.4", "not-applicable", goal(loss=DOWN)),
     ("G3.4", "not-applicable", contrastive(8)),
     ("G3.4", "spread", contrastive()),
     ("G3.4", "narrow", contrastive(alike=0.99)),
     ("G3.4", "one-direction", contrastive(rank=1.1)),
+    ("G3.6", "not-applicable", goal(loss=DOWN)),
+    ("G3.6", "follows", taught()),
+    ("G3.6", "follows", taught(facts={"optimized": 6})),  # held, but without gradients
+    ("G3.6", "learns", taught(facts={"optimized": 6, "differentiated": True})),
+    ("G3.6", "random", taught(facts={"random": True})),
+    ("G3.6", "untrained", taught(largest=0.1249)),
+    ("G3.6", "wrong-axis", taught(rows=0.8)),
+    ("G3.6", "squashed-twice", taught(teacher=0.7, squashed=1.0)),
+    ("G3.6", "not-its-answers", taught(teacher=0.1, squashed=0.1)),
+    ("G3.6", "one-sided", taught(heat=1.0)),
+    ("G3.7", "not-applicable", goal(perplexity=np.ones(60))),
+    ("G3.7", "one-code", goal(**CODES)),
+    ("G3.7", "used", goal(codebook_loss=DOWN, perplexity=6 * np.ones(60))),
     ("G3.5", "not-applicable", goal(loss=DOWN)),
     ("G3.5", "not-applicable", target("sample", 0.4, -0.7)),
     ("G3.5", "noise", target("epsilon", 0.99, 0.001)),

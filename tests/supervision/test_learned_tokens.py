@@ -141,7 +141,9 @@ def test_packed_texts() -> None:
     labels = [*GOOD[0][1], *GOOD[1][1]]
     positions = [*range(len(GOOD[0][0])), *range(len(GOOD[1][0]))]
     packed = {"input_ids": torch.tensor([row] * 8), "labels": torch.tensor([labels] * 8)}
-    assert findings([packed])["M1.4"] == "note"
+    assert findings([packed])["M1.4"] == "suspect"
+    mask = torch.ones(8, 1, len(row), len(row))
+    assert findings([{**packed, "attention_mask": mask}]) == {}  # pairs of tokens that may see each other
     assert findings([{**packed, "position_ids": torch.tensor([positions] * 8)}]) == {}
 
 

@@ -69,7 +69,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "wrong sign": ("C1.2:wrong-sign", "V1.8:fell", "A3.1:rewards-errors"),
     "wrong reduction": ("C1.2:wrong-reduction",),
     "squashed twice": ("A3.1:squashed-twice", "P3.2:squashed-twice"),
-    "softmax over the wrong axis": ("A3.1:wrong-axis", "P3.7:rows-mix"),
+    "softmax over the wrong axis": ("A3.1:wrong-axis", "P3.7:rows-mix", "G3.6:wrong-axis"),
     "broadcast": ("A3.2:broadcast", "P3.1:broadcast"),
     "wrong target": ("A3.3:not-shifted", "P1.3:not-shifted", "A5.6:unlike"),
     "wrong formula": ("A3.1:not-logarithms", "A3.1:out-of-reach"),

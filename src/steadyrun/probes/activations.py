@@ -92,7 +92,7 @@ class ForwardSample:
     padding: Padding | None = None  # which of its positions are padding
     padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
     repeated: Tensor | None = None  # 1 if two passes of the step gave the same outputs, which differ from row to row
-    given: Tensor | None = None  # a hash of what the first pass was given, if ranks are compared
+    given: Tensor | float | None = None  # a hash of what the first pass was given, if ranks are compared
     entered: int | None = None  # id of the module that the pass began with
     passed: PassCalls = field(default_factory=PassCalls)  # before the first backward pass, which may run parts again
 
@@ -231,7 +231,7 @@ class ForwardProbe:
                 return
             if "digests" in self._wanted and self._sample.given is None and self._open == 0:
                 given = input_hash((args, kwargs))
-                self._sample.given = None if given is None else torch.as_tensor(given)
+                self._sample.given = given if given is None or torch.is_tensor(given) else float(given)
             if module is self._model and "objective" in self._wanted:
                 self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)
@@ -254,14 +254,16 @@ class ForwardProbe:
             self._problems.report("forward probe", problem)
 
     def _compare_passes(self, output: object) -> None:
-        """Whether a pass gives again what an earlier pass of this step gave."""
+        """Whether a pass, or its second half, gives again what an earlier pass or the first half gave."""
         scores = first_float(output)
         if self._differentiated or scores is None or scores.numel() > MOST_COMPARED or len(self._whole) == _MOST_PASSES:
             return
         scores = scores.detach()
-        for earlier in self._whole:
-            if earlier.shape == scores.shape:
-                same = ((scores == earlier).all() & (scores != scores[:1]).any()).float()
+        half = len(scores) // 2  # two views of the examples may go through the model together
+        halves = [scores[:half]] if half > 1 and scores.dim() > 1 and len(scores) == 2 * half else []
+        for earlier, now in [(each, scores) for each in self._whole] + [(each, scores[half:]) for each in halves]:
+            if earlier.shape == now.shape:
+                same = ((now == earlier).all() & (now != now[:1]).any()).float()
                 known = self._sample.repeated
                 self._sample.repeated = same if known is None else torch.maximum(known, same)
         self._whole.append(scores)

@@ -35,6 +35,24 @@ class CopyFinder:
         return None if last is None else last()
 
 
+def copies(module: nn.Module, model: nn.Module) -> bool:
+    """Whether a module has the class and the shapes of a model."""
+    return type(module) is type(unwrapped(model)) and _shapes(module) == _shapes(unwrapped(model))
+
+
+def inner_copies(model: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+    """Frozen parts of a model beside the trained part of the same class and shapes, such as a target network."""
+    parts = [part for part in model.children() if next(part.parameters(), None) is not None]
+    frozen = [part for part in parts if not any(each.requires_grad for each in part.parameters())]
+    trained = [part for part in parts if all(each.requires_grad for each in part.parameters())]
+    return [(copy, part) for copy in frozen for part in trained if copies(copy, part) and _alike(copy, part)]
+
+
+def _alike(copy: nn.Module, part: nn.Module) -> bool:
+    """Whether a copy was made from the part as it is now: both have the same values."""
+    return all(torch.equal(one, other) for one, other in zip(copy.parameters(), part.parameters(), strict=True))
+
+
 def sizes(copy: nn.Module, model: nn.Module) -> Tensor:
     """How far a copy is from the model, how large it is, and how large the model: one tensor of three."""
     with torch.no_grad():

@@ -11,7 +11,7 @@ from steadyrun.program.supervision import SpecialTokens, Supervision, TokenBatch
 
 _BATCHES = 20  # a mask is made by code: what it does shows in the first batches
 _SHOWN = 3  # examples that are kept as text
-_NAMES = ("input_ids", "labels", "attention_mask", "position_ids")
+_NAMES = ("input_ids", "labels")  # of a pair
 
 
 class LearnedTokens:
@@ -73,12 +73,13 @@ class LearnedTokens:
 def _named(batch: object) -> dict[str, Any] | None:
     """The tensors of a batch by the names of transformers; those of another shape than the tokens are left out."""
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
-        found = {name: batch[name] for name in _NAMES if name in batch and is_tensor(batch[name])}  # type: ignore[index, operator]
-    elif isinstance(batch, list | tuple) and len(batch) == len(_NAMES[:2]) and all(map(is_tensor, batch)):
-        found = dict(zip(_NAMES, batch, strict=False))
+        found = {name: batch[name] for name in batch if is_tensor(batch[name])}  # type: ignore[index, attr-defined]
+        found = {name: tensor for name, tensor in found.items() if not tensor.is_floating_point()}
+    elif isinstance(batch, list | tuple) and len(batch) == len(_NAMES) and all(map(is_tensor, batch)):
+        found = dict(zip(_NAMES, batch, strict=True))
     else:
         return None
     tokens = found.get("input_ids")
-    if tokens is None or "labels" not in found or tokens.is_floating_point():
+    if tokens is None or tokens.is_floating_point():
         return None
     return {name: tensor for name, tensor in found.items() if tensor.shape == tokens.shape}

@@ -20,6 +20,7 @@ from torch.autograd.graph import Node
 from steadyrun.probes.attention import VIEWS
 from steadyrun.probes.comparisons import Compared, compared
 from steadyrun.probes.output_bounds import Bounds, bounds
+from steadyrun.probes.soft_targets import soft_targets
 from steadyrun.program.torch_compat import saved
 
 MOST_NODES = 200_000
@@ -27,6 +28,7 @@ _CLOSE = 0.01
 _OFF = 0.05  # of 1: probabilities that add up to more or less were not normalised together; bf16 rounds by less
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
+_MOST_ROWS = 1024  # of a batch that is compared with itself
 _MOST_SUMMED = 2**20  # elements of the scores, evenly spaced items, that are added up to see whether they make 1
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
 
@@ -42,6 +44,7 @@ class Labels:
     smoothing: float = 0.0
     loss: Tensor | None = None  # its mean over the targets that are not ignored, without smoothing
     weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
+    itself: Tensor | None = None  # 1 if each example of a batch is to find itself among all of them
     peak: Tensor | None = None  # of scores of a batch with itself: the best of a row above the row's median
 
 
@@ -78,6 +81,7 @@ class LossGraph:
     wrong_axis: tuple[int, ...] | None = None  # the shape of scores whose softmax does not run over the classes
     plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
+    divergence: tuple[Tensor, Tensor] | None = None  # a student's log-probabilities, and a teacher's probabilities
     compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
     advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
@@ -132,6 +136,7 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
     else:
         graph.probabilities, graph.wrong_axis = constants.probabilities, constants.wrong_axis
         graph.advantages = constants.advantages
+    graph.divergence = soft_targets(nodes[:_NEAR])
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
 
@@ -275,6 +280,16 @@ def _peak(scores: Tensor) -> Tensor | None:
     return (rows.amax(1) - rows.median(1).values).mean()
 
 
+def _itself(scores: Tensor, targets: Tensor) -> Tensor | None:
+    """Whether a batch is compared with itself and each example is its own target: then scores are symmetric."""
+    if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] > _MOST_ROWS or targets.dim() != 1:
+        return None
+    below = scores.detach().float()
+    below = below - below.diagonal()[:, None]
+    symmetric = ((below - below.T).abs() <= _CLOSE * (1 + below.abs())).all()
+    return (symmetric & (targets == torch.arange(len(targets), device=targets.device)).all()).float()
+
+
 def _nodes(first: Node | None) -> Iterator[Any]:
     """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
@@ -304,6 +319,7 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         _smoothing(root, node),
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
         peak=_peak(scores),
+        itself=_itself(scores, targets),
     )
     graph.labels.append(labels)
     _weigh(node, labels.weight, labels.targets.numel())

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.companions import CompanionProbe
 from steadyrun.probes.fit import FitProbe
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import Constants, LossGraph, read
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
+from steadyrun.probes.soft_targets import NAMES, compared_with
 from steadyrun.probes.targets import (
     alignment,
     alike,
@@ -60,6 +62,7 @@ class ObjectiveProbe:
         optimizers: Callable[[], list[OptimizerLike]],
         learned: Callable[..., None],
         tokens: dict[str, int],
+        companions: CompanionProbe,
     ) -> None:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
@@ -72,8 +75,11 @@ class ObjectiveProbe:
         self._looks: Counter[int] = Counter()  # by signature, and by what the gradient reached
         self._reached: dict[str, object] = {}
         self._fit = FitProbe()
+        self._outputs: Sequence[Tensor] = ()
+        self.companions = companions
 
     def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor]) -> None:
+        self._outputs = list(outputs)
         if self.sample and root is not None and root.requires_grad:
             self._backward.graphs.append(read(root, outputs, {} if self._is_rare else self._known))
 
@@ -87,12 +93,17 @@ class ObjectiveProbe:
     def fill(self, row: ProbeRow, order: list[int]) -> None:
         """Put the numbers of a step into its row, and everything else into the manifest; `order` is who ran when."""
         backward, self._backward = self._backward, _BackwardRoots()
+        outputs, self._outputs = self._outputs, ()
+        beside = self.companions.take()
         if not backward.graphs:
             return
+        self._put_divergence(row, backward.graphs, outputs)
         with torch.no_grad():
             for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
         facts = _made_of(backward.graphs)
+        if beside:
+            facts["companions"] = beside
         contrastive = [self._contrasts(graph) for graph in backward.graphs]
         if any(contrastive):
             facts["contrastive"] = True
@@ -109,6 +120,13 @@ class ObjectiveProbe:
         if news or self._samples & (self._samples - 1) == 0:
             self._facts = facts | {"samples": self._samples}
             self._learned(objective=self._facts)
+
+    def _put_divergence(self, row: ProbeRow, graphs: list[LossGraph], outputs: Sequence[Tensor]) -> None:
+        """The temperatures of student and teacher, and whether the targets are what the teacher says."""
+        pair = next((graph.divergence for graph in graphs if graph.divergence is not None), None)
+        taught = None if pair is None else compared_with(*pair, outputs, self.companions.outputs)
+        if taught is not None:
+            row.put_many(taught, by_names([f"taught/{name}" for name in NAMES]))
 
     def _looks_again(self, key: int) -> bool:
         """Whether what has this key was looked at less often than it should be; counts this time."""
@@ -138,6 +156,7 @@ class ObjectiveProbe:
         labels = graph.labels[0]
         row.put("targets/supervised", supervised(labels))
         row.put("targets/peak", labels.peak)
+        row.put("targets/itself", labels.itself)
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
         padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
         known = [share for share in padded if share is not None]

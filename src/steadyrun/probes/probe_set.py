@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from steadyrun.probes import backward_hook
 from steadyrun.probes.activations import ForwardProbe, magnitude_counts
 from steadyrun.probes.cadence import Cadence
-from steadyrun.probes.copies import sizes
+from steadyrun.probes.companions import CompanionProbe, find_companions
+from steadyrun.probes.copies import copies, inner_copies, sizes
 from steadyrun.probes.dead_units import find_units
-from steadyrun.probes.description import named_parameters
+from steadyrun.probes.description import describe_weights, named_parameters
 from steadyrun.probes.digests import DigestProbe
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
@@ -55,6 +56,7 @@ class Watcher:
         compiled: bool,
         collectives: bool,
         tokens: dict[str, int],
+        loss_fn: object = None,
     ) -> None:
         named = named_parameters(model)
         parameters = [parameter for _, parameter in named]
@@ -80,7 +82,10 @@ class Watcher:
         self._parameters = ParameterProbe(parameters, groups_of(names, self.blocks), adapters)
         self._updates = UpdateProbe()
         self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
-        self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
+        self._companions = CompanionProbe(find_companions(loss_fn, model), lambda: self._optimizer.optimizers)
+        self._kept_copies = [(each, model) for each in self._companions.companions.values() if copies(each, model)]
+        self._kept_copies += inner_copies(model)
+        self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens, self._companions)
         self._order: list[int] = []
         self._entered: int | None = None  # id of the module that a training step calls first
         self._trained = PassCalls()  # of all sampled steps
@@ -99,6 +104,15 @@ class Watcher:
         self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
         self._digests: DigestProbe | None = None  # with several processes
+
+    def describe_companions(self) -> dict[str, object]:
+        """The weights of what the loss function keeps beside the model; empty without."""
+        weights = [
+            {**weight, "name": f"{name}.{weight['name']}"}
+            for name, module in self._companions.companions.items()
+            for weight in describe_weights(module)
+        ]
+        return {"companion_weights": weights} if weights else {}
 
     def compare_ranks(self, given: nn.Module, found: Callable[[dict[str, object]], None]) -> None:
         """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
@@ -158,6 +172,7 @@ class Watcher:
 
     def detach(self) -> None:
         self._forward.disarm()
+        self._companions.disarm()
         backward_hook.forget(self._backward_begins)
         self._evaluation.disarm()
         self._optimizer.detach()
@@ -194,6 +209,8 @@ class Watcher:
         self._leftovers.sample = "objective" in due and not self._sharded
         self._objective.sample = "objective" in due and not self._compiled
         self._gradients.when_ended = self._count_gradients if "histograms" in due else None
+        if self._objective.sample:
+            self._companions.arm()
         wanted = due & frozenset(FORWARD_PROBES)
         self._armed = wanted if not self._compiled and not self._problems.failed("forward probe") else frozenset()
         if self._armed:
@@ -301,11 +318,11 @@ class Watcher:
 
     def _put_copy(self, row: ProbeRow) -> None:
         """How far a copy that ran in this step, such as a target network, is from the model."""
-        copies = [finder.take() for finder in (self._forward.copies, self._evaluation.copies)]
-        copy = next((each for each in copies if each is not None), None)
-        if copy is not None and not self._sharded:
+        ran = [finder.take() for finder in (self._forward.copies, self._evaluation.copies)]
+        pairs = [(each, self._forward.copies.model) for each in ran if each is not None] + self._kept_copies
+        if pairs and not self._sharded:
             names = [f"copy/{name}" for name in ("distance", "size", "model_size")]
-            row.put_many(sizes(copy, self._forward.copies.model), by_names(names))
+            row.put_many(sizes(*pairs[0]), by_names(names))
 
     def _count_gradients(self) -> None:
         self._gradient_counts = {

@@ -13,6 +13,7 @@ from steadyrun.errors import UsageError
 from steadyrun.probes import description
 from steadyrun.probes.adapters import describe_adapters
 from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.copies import inner_copies
 from steadyrun.probes.loss_scale import ScalerLike
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.probe_set import Watcher
@@ -68,6 +69,7 @@ def begin_watching(
             compiled=compiled,
             collectives=collectives,
             tokens=_special_tokens(config, tokenizer),
+            loss_fn=loss_fn,
         )
     except UsageError:
         raise
@@ -133,10 +135,14 @@ def _describe(
         "param_groups": description.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
     }
+    if copied := inner_copies(model):
+        names = {id(part): name for name, part in model.named_children()}
+        facts["inner_copies"] = [{"name": names[id(copy)]} for copy, _ in copied]
     if adapters := describe_adapters(model):
         facts["adapters"] = adapters
     if fresh:
         facts["initial_weights"] = description.describe_weights(model)
+        facts |= watcher.describe_companions()
     if tokenizer is not None:
         with problems.contained("tokenizer"):
             facts["tokenizer"] = description.describe_tokenizer(tokenizer)

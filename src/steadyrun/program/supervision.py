@@ -6,6 +6,7 @@ Everything is counted with numpy from token ids and labels, so the recorder, `st
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -25,6 +26,8 @@ _ALIKE = 0.9  # of the learned labels must be the token itself, or the next one
 _SHORTEST = 2  # tokens
 _LONGEST = 400  # tokens of an example that are shown
 _MOST_ROWS = 256  # examples of one batch that are looked at
+_LENGTHS = ("cu_seq", "seq_idx", "seq_lens", "segment", "document")  # beginnings of names
+_OTHER_MASKS = frozenset({"input_ids", "attention_mask", "position_ids", "token_type_ids", "special_tokens_mask"})
 _NAMES = {"model": "assistant", "human": "user", "gpt": "assistant", "tool": "user", "ipython": "user"}
 _WIDE = "\uff5c"  # a full-width bar, as in DeepSeek's markers
 _MARKERS = (  # compiled by re when a tokenizer's text is first looked at
@@ -67,13 +70,14 @@ class TokenBatch:
     learned: Mask
     padding: Mask
     positions: Ids | None = None
+    apart: bool = False  # a mask or lengths keep the texts of a row apart
 
 
 def token_batch(batch: object, special: SpecialTokens) -> TokenBatch | None:
     """The tokens of a batch and what is learned of them; None if it is not one of a language model.
 
-    A mapping with `input_ids` and `labels`, or a pair of integer arrays of one shape. Labels may be the tokens
-    themselves, as in transformers, or the next ones.
+    A mapping with `input_ids` and `labels` (or a mask of what is learned), or a pair of integer arrays of one shape.
+    Labels may be the tokens themselves, as in transformers, or the next ones.
     """
     ids, labels, mask, positions = _parts(batch)
     if ids is None or labels is None or ids.shape != labels.shape or ids.ndim != 2 or ids.shape[1] < _SHORTEST:
@@ -92,7 +96,18 @@ def token_batch(batch: object, special: SpecialTokens) -> TokenBatch | None:
     if learned is None:
         return None
     kept = None if positions is None or positions.shape != ids.shape else positions[:_MOST_ROWS]
-    return TokenBatch(ids, learned, padding, kept)
+    return TokenBatch(ids, learned, padding, kept, _keeps_apart(batch))
+
+
+def _keeps_apart(batch: object) -> bool:
+    """Whether a batch has what keeps packed texts apart: lengths, numbers of texts, or a mask for pairs of tokens."""
+    if not (isinstance(batch, Mapping) or hasattr(batch, "keys")):
+        return False
+    named: Mapping[str, Any] = batch  # type: ignore[assignment]
+    if any(name.startswith(_LENGTHS) for name in map(str, named.keys())):
+        return True
+    mask = named["attention_mask"] if "attention_mask" in named else None  # noqa: SIM401  a BatchEncoding
+    return mask is not None and (getattr(mask, "ndim", 2) != 2 or float(mask.max()) > 1)
 
 
 def learned_tokens(ids: Ids, labels: Ids) -> Mask | None:
@@ -120,10 +135,38 @@ def _parts(batch: object) -> tuple[Ids | None, Ids | None, Ids | None, Ids | Non
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         names = ("input_ids", "labels", "attention_mask", "position_ids")
         found = [_integers(batch[name]) if name in batch else None for name in names]  # type: ignore[index, operator]
+        if found[0] is not None and "labels" not in batch:  # type: ignore[operator]
+            found[1] = _by_mask(batch, found[0], found[2])  # type: ignore[arg-type]
         return found[0], found[1], found[2], found[3]
     if isinstance(batch, Sequence) and len(batch) == 2:
         return _integers(batch[0]), _integers(batch[1]), None, None
     return None, None, None, None
+
+
+def _by_mask(batch: Mapping[str, Any], ids: Ids, text: Ids | None) -> Ids | None:
+    """Labels by a mask of what is learned: zeros and ones for a part of the text; None if there is not exactly one."""
+    found = []
+    for name in batch:
+        mask = None if name in _OTHER_MASKS else _zeros_and_ones(batch[name])
+        if mask is None or mask.shape != ids.shape or not mask.any() or mask.all():
+            continue
+        if text is None or (
+            text.shape == mask.shape and not (mask & (text == 0)).any() and (mask != (text != 0)).any()
+        ):
+            found.append(mask)
+    return np.where(found[0], ids, IGNORED) if len(found) == 1 else None
+
+
+def _zeros_and_ones(given: Any) -> Mask | None:
+    if hasattr(given, "detach"):
+        given = given.detach()
+        if given.device.type != "cpu" or given.is_floating_point():
+            return None
+        given = given.numpy()
+    if not isinstance(given, np.ndarray) or given.dtype.kind not in "iub" or given.ndim != 2:
+        return None
+    mask: Mask = given != 0
+    return mask if ((given == 0) | (given == 1)).all() else None
 
 
 def _integers(given: Any) -> Ids | None:
@@ -229,6 +272,7 @@ class Supervision:
     counts: dict[str, int] = field(default_factory=dict)
     roles: dict[str, list[int]] = field(default_factory=dict)  # learned tokens and tokens, by role
     foreign: set[str] = field(default_factory=set)
+    unended: Counter[int] = field(default_factory=Counter)  # answers without an end, by their number of tokens
 
     def add(self, batch: TokenBatch) -> None:
         """Count one batch."""
@@ -248,7 +292,11 @@ class Supervision:
     def facts(self) -> dict[str, Any]:
         """As the manifest keeps them."""
         roles = {role: {"learned": learned, "tokens": tokens} for role, (learned, tokens) in self.roles.items()}
-        return dict(self.counts) | {"roles": roles, "foreign": sorted(self.foreign)}
+        facts = dict(self.counts) | {"roles": roles, "foreign": sorted(self.foreign)}
+        if self.unended:
+            longest = max(self.unended)
+            facts |= {"longest_unended": longest, "unended_alike": self.unended[longest]}
+        return facts
 
     def _count(self, name: str, number: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
@@ -271,7 +319,9 @@ class Supervision:
         ended = ends[rows, last] | (ends & ~text).any(1)
         self._count("ended", int((ended & text.any(1)).sum()))
         full = text.sum(1) == text.sum(1).max()
-        self._count("cut", int((full & ~ended & answers & batch.learned[rows, last]).sum()))
+        breaks_off = ~ended & answers & batch.learned[rows, last]
+        self._count("cut", int((full & breaks_off).sum()))
+        self.unended.update((batch.learned & text).sum(1)[breaks_off].tolist())
 
     def _count_seams(self, batch: TokenBatch, text: Mask) -> None:
         """Texts that begin twice, and several texts in one row."""
@@ -292,6 +342,8 @@ class Supervision:
             inner[:, :-1] &= text[:, 1:] & (batch.ids[:, 1:] != mark)
         packed = inner.any(1)
         self._count("packed", int(packed.sum()))
+        if batch.apart:
+            self._count("apart", int(packed.sum()))
         if batch.positions is not None:
             self._count("restarts", int((packed & (np.diff(batch.positions, axis=1) < 0).any(1)).sum()))
 

@@ -19,6 +19,7 @@ _HIGHER = REWARDS | frozenset({
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid", "err", "error", "ppl", "perplexity"})
+_CODEBOOKS = frozenset({"codebook", "commitment", "commit", "vq", "quantizer", "quantiser"})
 _OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it rises with it
 _MANY = 10  # values: from here on, levels over a fifth of them are compared instead of single values
 _FIFTH = 5
@@ -73,6 +74,11 @@ _ABOUT_REWARDS = frozenset({
 })  # fmt: skip
 
 
+def has_codebook(run: Signals) -> bool:
+    """Whether the losses of a codebook are logged."""
+    return any(words_of(name) & _CODEBOOKS for name in run.own)
+
+
 def successes(run: Signals) -> dict[str, int]:
     """The logged measures of success, with their better direction.
 
@@ -80,6 +86,8 @@ def successes(run: Signals) -> dict[str, int]:
     The only series of a record is named after its file, with any words: one word about a reward is enough.
     """
     found = {name: way for name in run.own if (way := better(name))}
+    if has_codebook(run):  # a perplexity is then that of the codes in use
+        found = {name: way for name, way in found.items() if not _is_of_a_loss(name)}
     found = {name: way for name, way in found.items() if not _is_of_a_loss(name)} or found
     if found or run.has("loss") or run.has("val_loss"):
         return found

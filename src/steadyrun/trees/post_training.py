@@ -5,6 +5,7 @@ from steadyrun.questions.form import Question, node
 from steadyrun.questions.goals import (
     g1_1_margin,
     g1_2_chosen_likely,
+    g1_3_reference,
     g2_1_groups,
     g2_2_entropy,
     g2_3_reference,
@@ -17,6 +18,8 @@ from steadyrun.questions.goals import (
     g3_3_scores,
     g3_4_embeddings,
     g3_5_noise_target,
+    g3_6_teacher,
+    g3_7_codes,
 )
 from steadyrun.questions.supervision import m1_1_answers, m1_2_prompts, m1_3_ends, m1_4_format
 
@@ -31,6 +34,7 @@ TREE: tuple[Question, ...] = (
     node(l1_4_base.QUESTION),
     node(g1_1_margin.QUESTION),
     node(g1_2_chosen_likely.QUESTION),
+    node(g1_3_reference.QUESTION),
     node(g2_1_groups.QUESTION),
     node(g2_2_entropy.QUESTION),
     node(g2_3_reference.QUESTION),
@@ -43,4 +47,6 @@ TREE: tuple[Question, ...] = (
     node(g3_3_scores.QUESTION),
     node(g3_4_embeddings.QUESTION),
     node(g3_5_noise_target.QUESTION),
+    node(g3_6_teacher.QUESTION),
+    node(g3_7_codes.QUESTION),
 )

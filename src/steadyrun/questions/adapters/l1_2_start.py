@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from steadyrun.questions import facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question
 from steadyrun.signals.adapters import adapters_of
@@ -27,9 +29,16 @@ def find(run: Signals, limit: Limits) -> Finding:
     largest = max(abs(float(up[name].get(end) or 0.0)) for name in moved for end in ("min", "max"))
     message = f"{len(moved):,} of {len(up):,} second matrices do not start at zero, up to {shown(largest)} "
     message += f"({listed(moved)})."
-    drawn = [name for name in moved if is_as_made(up[name], limit.of(facts.QUESTION))]
-    loaded = run.config.get("init") == "pretrained" and not drawn  # the base may be pretrained, and B drawn
-    return Finding("trained-before" if loaded else "not-zero", message, measured)
+    known = run.config.get("init") == "pretrained" and not _looks_random(run, moved, limit)
+    return Finding("trained-before" if known else "not-zero", message, measured)
+
+
+def _looks_random(run: Signals, moved: list[str], limit: Limits) -> bool:
+    """Whether the adapters damage their base, or are as torch makes a layer: then they were not trained before."""
+    up, loss, classes = adapters_of(run).up, run.maybe("loss"), run.declared("vocab_size")
+    if any(is_as_made(up[name], limit.of(facts.QUESTION)) for name in moved):
+        return True
+    return loss is not None and classes is not None and classes > 1 and float(loss.values[0]) > math.log(classes)
 
 
 def _is_zero(weight: dict[str, object]) -> bool:

@@ -27,6 +27,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         if scale_now > bound if outcome == "large" else scale_now < bound:
             return Finding(outcome, f"The scale of the adapters is {shown(scale_now)} (limit {bound:g}).", measured)
     adaptive = any("adam" in str(group.get("class", "")).lower() for group in run.listed("param_groups"))
+    if highest is not None and adaptive and highest > limit["fast"]:
+        message = f"The adapters train with a rate of {shown(highest)} (limit {shown(limit['fast'])})."
+        return Finding("high-rate", message, measured)
     if highest is not None and adaptive and 0 < highest < limit["rate"]:
         message = f"The adapters train with a rate of {shown(highest)}, below {shown(limit['rate'])}."
         return Finding("low-rate", message, measured)
@@ -68,6 +71,14 @@ QUESTION = Question(
             seed="",
             decision="chosen: adapters are trained with 5e-5 to 1e-3, whole models with 1e-6 to 5e-5",
         ),
+        Threshold(
+            name="fast",
+            value=0.1,
+            unit="learning rate of Adam",
+            meaning="with a higher rate, one step of Adam moves each weight of an adapter by more than its size",
+            seed="",
+            decision="chosen: a hundred times the usual rates; the first matrix is drawn within 1 / sqrt(d)",
+        ),
     ),
     outcomes=(
         Outcome(name="usual", answer=PASS, meaning="scale and rate of the adapters are usual"),
@@ -88,6 +99,15 @@ QUESTION = Question(
             experiment="Train 50 steps with lora_alpha=r and compare the losses at step 50. If the new one is lower, "
             "the scale was too small.",
             explains=("C4", "V1.1"),
+        ),
+        Outcome(
+            name="high-rate",
+            answer=SUSPECT,
+            meaning="the rate of the adapters is far too high: each step overwrites them",
+            fix="Set the rate of the adapters to 1e-4 to 1e-3.",
+            experiment="Train 50 steps with a hundredth of the rate and compare the losses at step 50. If the new one "
+            "is lower, the rate was too high.",
+            explains=("C4", "C7", "D2", "V1", "S"),
         ),
         Outcome(
             name="low-rate",

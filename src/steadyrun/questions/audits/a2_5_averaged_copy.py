@@ -16,7 +16,8 @@ from steadyrun.text import counted, percent, shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     copies = [(event.step, modes) for event in run.events("validation") if (modes := _copy(event.fields)) is not None]
-    if not copies:
+    in_training = run.maybe("copy/size")  # a sample after a validation may also hold what was validated
+    if not copies or (in_training is not None and len(in_training) > len(copies)):  # a reference, or a target
         return _in_training(run, limit)
     if len(copies) < limit["validations"]:
         words = f"{counted(len(copies), 'validation')} of a copy recorded, {limit['validations']:g} needed"
@@ -87,6 +88,10 @@ def _in_training(run: Signals, limit: Limits) -> Finding:
     if still and apart[0] < limit["began"] and apart[1] > limit["distance"] and known_facts(run, limit).start == RANDOM:
         message = f"{words} ({percent(apart[0])} at the start) and has not moved in {len(size)} sampled steps."
         return Finding("target-stands-still", message, measured)
+    away = distance / of_model
+    began = apart[0] < limit["began"] and known_facts(run, limit).start == RANDOM
+    if began and apart[1] > limit["distance"] and bool((away[1:] >= away[:-1]).all()):
+        return Finding("follows-too-slowly", f"{words}, and was never nearer than before.", measured)
     return Finding("pass", f"{words}.", measured)
 
 
@@ -205,6 +210,14 @@ QUESTION = Question(
             "it into the model slowly.",
             experiment="Update the copy every 100 steps. If the return or score rises, the missing update was the "
             "cause.",
+        ),
+        Outcome(
+            name="follows-too-slowly",
+            answer=SUSPECT,
+            meaning="the copy hardly follows the model: its average is too slow for this run",
+            fix="Use a smaller decay (0.99 for a thousand steps), or one that grows: (1 + step) / (10 + step).",
+            experiment="Validate both the copy and the model. If the model is much better, the average is too slow.",
+            may_pass=True,
         ),
         Outcome(
             name="lags",

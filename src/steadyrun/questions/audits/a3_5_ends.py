@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.supervision.counts import HARDLY, need_answers
+from steadyrun.questions.supervision.counts import CUT, HARDLY, need_answers, need_whole_answers
 from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
@@ -13,6 +13,7 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, limit: Limits) -> Finding:
     need_answers(run, limit)
+    need_whole_answers(run, limit)
     given, asked = run.maybe("targets/ends_given"), run.maybe("targets/ends_asked")
     if given is None or asked is None:
         of_targets(run, "targets/same", "the targets are not tokens aligned with the input")
@@ -49,6 +50,7 @@ QUESTION = Question(
             decision="one batch may have none by chance",
         ),
         HARDLY,
+        CUT,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the model learns to stop"),

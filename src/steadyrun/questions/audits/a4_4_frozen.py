@@ -30,7 +30,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{len(frozen):,} of {len(known):,} optimized parameters {_are(frozen)} frozen at random weights "
         message += f"({listed(frozen)})."
         return Finding("frozen-at-random", message, measured)
-    if (drawn := _as_drawn([weights[name] for name in everything], limit.of(FACTS))) is not None:
+    copied = tuple(f"{part.get('name')}." for part in run.listed("inner_copies"))  # A2.5 asks whether these follow
+    alone = [name for name in everything if not name.startswith(copied)] if copied else everything
+    if (drawn := _as_drawn([weights[name] for name in alone], limit.of(FACTS))) is not None:
         message = f"{drawn} frozen matrices look like torch's random initialisation ({listed(everything)})."
         return Finding("perhaps-at-random", message, measured)
     if frozen:

@@ -13,7 +13,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.facts import RANDOM
+from steadyrun.signals.facts import CONTRASTIVE, RANDOM
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
@@ -57,7 +57,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if stuck and frozen and run.config.get("init") == "random":
         return Finding("frozen", f"{frozen}; {gone} (expected a fall of at least {limit['fallen']:.0%}).", measured)
     late = run.length(training.loss) >= limit["patience"] and not run.running
-    if stuck and late and _vanished(run, lowest, limit):
+    compares_examples = known.objective == CONTRASTIVE  # its gradient depends on the temperature, see G3.3
+    if stuck and late and not compares_examples and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
         return Finding("dead", f"{facts} (expected at least {limit['low']:g}); {gone}.", measured, step)
     if above > 0:

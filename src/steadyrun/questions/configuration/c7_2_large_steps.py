@@ -7,19 +7,24 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.vital_signs import v1_2_guess, v1_3_validation, v1_5_updates
+from steadyrun.signals.adapters import is_adapter
 from steadyrun.signals.facts import LEARNED as LEARNED_START
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
+from steadyrun.signals.policy_metrics import preferences
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.silent_units import died
 from steadyrun.signals.step_sizes import growth, largest_growth, typical_move
+from steadyrun.signals.success import trains_policy
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     if (outlasts := _outlasts(run, limit)) is not None:
         return outlasts
+    if (overwrites := _overwrites(run, limit)) is not None:
+        return overwrites
     loss = judged(run, limit)
     move, times, memory = typical_move(run), growth(run), _memory(run)
     new = known_facts(run, limit).start != LEARNED_START  # adapters and new heads start near zero and must grow
@@ -69,6 +74,20 @@ def _outlasts(run: Signals, limit: Limits) -> Finding | None:
     ends = f"The loss goes from {shown(loss.start)} to {shown(loss.end)}"
     message = f"{message}: its last steps still use its first gradients. {ends}."
     return Finding("momentum-too-long", message, {"memory": memory, "steps": steps})
+
+
+def _overwrites(run: Signals, limit: Limits) -> Finding | None:
+    """Steps that replace the weights that post-training begins with, whatever its loss does."""
+    post = trains_policy(run) or preferences(run) or known_facts(run, limit).start == LEARNED_START
+    weights = [str(each.get("name")) for each in run.listed("initial_weights")]
+    if not (post or any(map(is_adapter, weights))):
+        return None
+    move = typical_move(run)
+    if move <= limit["overwrites"]:
+        return None
+    message = f"The weights of a typical block move by {percent(move)} of their norm per step (limit "
+    message += f"{percent(limit['overwrites'])}), although training begins with weights that have learned."
+    return Finding("rate-too-high", message, {"move": move})
 
 
 def _works(run: Signals, limit: Limits) -> bool:
@@ -123,6 +142,15 @@ QUESTION = Question(
             meaning="larger steps overwrite what was learned, if weights also grow",
             seed="",
             decision="healthy runs whose loss falls by less than half reach 0.02, and one 0.06 without growth",
+        ),
+        Threshold(
+            name="overwrites",
+            value=0.05,
+            unit="of the norm of the median block's weights per step",
+            meaning="larger steps replace what a pretrained model, a policy or an adapter has learned",
+            seed="",
+            decision="healthy post-training and policies reach 0.014; learning rates a hundred times too high give "
+            "0.066 to 0.27",
         ),
         Threshold(
             name="growth",
@@ -188,7 +216,7 @@ QUESTION = Question(
             experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss at step 200 "
             "is lower than in this run at step 200, the rate was too high.",
             may_pass=True,
-            explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5", "S4", "S5", "S6"),
+            explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5", "S3", "S4", "S5", "S6", "G1", "G2"),
         ),
         Outcome(
             name="momentum-too-long",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.goals.common import ROWS
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.goals.common import ERRORS, ROWS, reward_improves
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import DEAD_GROUPS, REWARD_SPREAD, last_level, metric, reward_levels
 from steadyrun.signals.run_signals import Points, Signals
@@ -29,6 +29,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if reward is not None and 0 <= reward.end < limit["kept"] * reward.start:
         words = f"{message[:-1]}; it was {shown(reward.start)} at the start."
         return Finding("lost", words, measured | {"start": reward.start})
+    if reward is not None and reward_improves(run, limit):
+        return Finding("solved", message, measured)
     high = reward is not None and reward.end > 0 and reward.end >= reward.best - limit["near"] * abs(reward.best)
     return Finding("all-right" if high else "all-wrong", message, measured)
 
@@ -58,6 +60,7 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         ROWS,
+        ERRORS,
         Threshold(
             name="dead",
             value=0.9,
@@ -93,6 +96,12 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="vary", answer=PASS, meaning="the rewards within groups differ"),
+        Outcome(
+            name="solved",
+            answer=NOTE,
+            meaning="the reward rose until all answers to a prompt get the same",
+            fix="Stop here, or go on with harder prompts: these teach nothing more.",
+        ),
         Outcome(
             name="all-right",
             answer=SUSPECT,

@@ -11,16 +11,18 @@ from steadyrun.signals.policy_metrics import (
     ADVANTAGE_MEAN,
     ADVANTAGE_SPREAD,
     EXPLAINED_VARIANCE,
+    REWARD_SPREAD,
     last_level,
     metric,
 )
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import is_reward, words_of
 from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    if (off := _off_centre(run, limit)) is not None:
-        return off
+    if (found := _short_sighted(run, limit) or _off_centre(run, limit)) is not None:
+        return found
     explained = metric(run, EXPLAINED_VARIANCE, limit["many"])
     if explained is None:
         raise NotApplicable("no explained variance of a value function was logged often enough")
@@ -33,9 +35,30 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding(outcome, f"{words} (limit {shown(limit['nothing'])}).", measured)
 
 
+def _short_sighted(run: Signals, limit: Limits) -> Finding | None:
+    """A discount that leaves nothing of what comes after a few steps, although episodes last longer."""
+    given = [run.declared(name) for name in ("gamma", "discount", "discount_factor")]
+    discount = next((value for value in given if value is not None), None)
+    if discount is None or discount >= limit["discount"] or not _has_episodes(run, limit):
+        return None
+    message = f"The declared discount is {shown(discount)} (limit {shown(limit['discount'])}): "
+    message += "the advantages leave out what an action leads to later."
+    return Finding("short-sighted", message, {"discount": discount})
+
+
+def _has_episodes(run: Signals, limit: Limits) -> bool:
+    """Whether a value function is trained and the return of whole episodes is logged."""
+    of_episodes = any(words_of(name) & _EPISODES and is_reward(name) for name in run.own)
+    return of_episodes and metric(run, EXPLAINED_VARIANCE, limit["rows"]) is not None
+
+
+_EPISODES = frozenset({"ep", "episode", "episodic", "episodes"})
+
+
 def _off_centre(run: Signals, limit: Limits) -> Finding | None:
     """Advantages whose mean is larger than their spread: nearly all actions are pushed the same way."""
     mean, spread = metric(run, ADVANTAGE_MEAN, limit["rows"]), metric(run, ADVANTAGE_SPREAD, limit["rows"])
+    spread = spread or metric(run, REWARD_SPREAD, limit["rows"])  # advantages that are not scaled spread like rewards
     if mean is None or spread is None:
         return None
     level, width = last_level(mean), last_level(spread)
@@ -66,6 +89,14 @@ QUESTION = Question(
             decision="a constant explains 0; plain PPO reaches 0.3 and more within a few dozen updates",
         ),
         Threshold(
+            name="discount",
+            value=0.5,
+            unit="",
+            meaning="a smaller discount leaves less than a tenth after four steps",
+            seed="",
+            decision="chosen: usual values are 0.9 to 1; a task of single steps has no episodes to log",
+        ),
+        Threshold(
             name="off",
             value=1,
             unit="standard deviations",
@@ -92,6 +123,14 @@ QUESTION = Question(
             "rate are wrong.",
             may_pass=True,
             explains=("V1.8",),
+        ),
+        Outcome(
+            name="short-sighted",
+            answer=SUSPECT,
+            meaning="the discount is so small that only the next rewards count",
+            fix="Set the discount (gamma) to 0.99; 0.9 for episodes of a few steps.",
+            experiment="Train again with gamma=0.99. If the return rises further, the discount was too small.",
+            explains=("V1.8", "G2.2"),
         ),
         Outcome(
             name="off-centre",

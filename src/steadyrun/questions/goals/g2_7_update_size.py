@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.goals.common import ERRORS, ROWS, reward_improves
+from steadyrun.questions.goals.common import ERRORS, MANY, ROWS, reward_improves
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import CLIP_FRACTION, UPDATE_KL, last_level, metric
-from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import percent, shown
 
 
@@ -24,10 +26,28 @@ def find(run: Signals, limit: Limits) -> Finding:
         said.append(f"an update moves the policy by {shown(measured['kl'])} nats (limit {shown(limit['kl'])})")
     message = f"{'; '.join(said)}."
     message = message[0].upper() + message[1:]
+    if (same := _always_one(run, clipped, moved, limit)) is not None:
+        return same
     if measured.get("clipped", 0.0) <= limit["clipped"] and measured.get("kl", 0.0) <= limit["kl"]:
         return Finding("small", message, measured)
     return Finding("large" if reward_improves(run, limit) else "too-large", message, measured)
 
+
+def _always_one(run: Signals, clipped: Points | None, moved: Points | None, limit: Limits) -> Finding | None:
+    """Ratios that are exactly 1 although several updates use the same answers: the policy is compared with itself."""
+    uses = [run.declared(name) for name in _USES]
+    most = max((value for value in uses if value is not None), default=1.0)
+    if moved is None or most < 2 or len(moved) < limit["many"]:  # small updates are not clipped either
+        return None
+    rows, logged = len(moved), [points for points in (clipped, moved) if points is not None]
+    if any(float(np.max(np.abs(points.values))) > limit["one"] for points in logged):
+        return None
+    message = f"The ratio of new to old probabilities is 1 in all {rows:,} rows, although each batch of answers is "
+    message += f"declared to be used {most:g} times."
+    return Finding("always-one", message, {"uses": most, "rows": float(rows)})
+
+
+_USES = ("n_epochs", "update_epochs", "ppo_epochs", "num_ppo_epochs", "num_iterations", "epochs", "updates")
 
 QUESTION = Question(
     code="G2.7",
@@ -40,6 +60,7 @@ QUESTION = Question(
     thresholds=(
         ROWS,
         ERRORS,
+        MANY,
         Threshold(
             name="clipped",
             value=0.5,
@@ -47,6 +68,14 @@ QUESTION = Question(
             meaning="with more clipped ratios, an update is too large",
             seed="",
             decision="chosen: PPO's usual values are 0.05 to 0.3",
+        ),
+        Threshold(
+            name="one",
+            value=1e-12,
+            unit="clip fraction, and nats",
+            meaning="smaller values are rounding: the ratio is 1",
+            seed="",
+            decision="the divergence is exactly zero if the ratio is 1; the smallest updates leave rounding of 1e-8",
         ),
         Threshold(
             name="kl",
@@ -64,6 +93,16 @@ QUESTION = Question(
             answer=NOTE,
             meaning="the policy's updates are large, and the reward improves",
             fix="Keep a checkpoint of the best reward; lower the learning rate if the reward falls.",
+        ),
+        Outcome(
+            name="always-one",
+            answer=SUSPECT,
+            meaning="the old probabilities are those of the present policy, so nothing is ever clipped",
+            fix="Store the log-probabilities when the answers are sampled, without gradients, and use them in all "
+            "updates on these answers.",
+            experiment="Print the largest ratio in the last update on one batch. If it is exactly 1, the old "
+            "probabilities are computed anew.",
+            explains=("G2.1", "G2.2", "V1.8"),
         ),
         Outcome(
             name="too-large",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import MANY, ROWS
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.latent_terms import latent_terms
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import last_level, preferences
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.success import trains_policy
+from steadyrun.signals.success import trains_policy, words_of
 from steadyrun.text import shown
 
 _FIFTH = 5  # the last part of the steps
@@ -34,9 +34,17 @@ def find(run: Signals, limit: Limits) -> Finding:
     if before > 0 and last > limit["runaway"] * before:
         return Finding("runaway", f"{words} (limit {limit['runaway']:g} times).", measured)
     same = ends is not None and bool(np.all(np.abs(ends[0] - ends[2]) < limit["counts"] * np.abs(ends[2])))
-    if same and last > limit["grows"] * before > 0:
+    if same and (last > limit["grows"] * before > 0 or _weighted(run)):
         return Finding("not-counted", f"{words}, and the loss equals the reconstruction.", measured)
     return Finding("bounded", f"{words}.", measured)
+
+
+def _weighted(run: Signals) -> bool:
+    """Whether a weight above zero is declared or logged for the KL term."""
+    declared = [run.declared(name) for name in ("beta", "kl_weight", "kl_coef")]
+    logged = [run.maybe(name) for name in run.own if {"kl", "weight"} <= words_of(name)]
+    last = [float(points.values[-1]) for points in logged if points is not None]
+    return any(weight > 0 for weight in [*last, *(each for each in declared if each is not None)])
 
 
 def _ends(run: Signals, kl: Points, recon: Points, limit: Limits) -> tuple[Floats, Floats, Floats] | None:
@@ -109,10 +117,9 @@ QUESTION = Question(
         ),
         Outcome(
             name="subtracted",
-            answer=SUSPECT,
+            answer=FAULT,
             meaning="the KL term is subtracted from the loss: training makes it as large as possible",
             fix="Add the KL term: loss = recon + beta * kl, with kl = -0.5 * (1 + logvar - mean² - exp(logvar)).",
-            experiment="Train 200 steps with the KL term alone. If it does not fall to zero, its sign is wrong.",
             explains=("V1", "D1.3", "D4"),
         ),
         Outcome(

@@ -16,6 +16,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if others is None:
         raise NotApplicable("the loss is not a cross-entropy over the examples of the batch")
     peak, alike = (last_samples(run, name, limit) for name in ("targets/peak", "output_alike"))
+    if last_samples(run, "targets/itself", limit) == 1:
+        message = f"Each of the {others:g} examples is compared with itself as well, and is its own target."
+        return Finding("itself", message, {"scores": others})
     low = limit["flat"] * math.log(others)
     measured = {"scores": others} | ({} if peak is None else {"peak": peak})
     if peak is not None and alike is not None and peak < low and alike < limit["apart"]:
@@ -89,6 +92,15 @@ QUESTION = Question(
             meaning="each example is compared with too few others",
             fix=_LARGER,
             experiment="Train 500 steps with a batch of 64, and compare a linear classifier on both embeddings.",
+        ),
+        Outcome(
+            name="itself",
+            answer=SUSPECT,
+            meaning="each example is its own positive: the loss can be solved without looking at the other view",
+            fix="Mask the diagonal of the scores, and make the other view of the example the target: "
+            "(arange(2 * n) + n) % (2 * n).",
+            experiment="Print the first targets beside the scores. If a target is the example's own row, it is.",
+            explains=("V1", "S1.4", "G3.4", "C3", "C4"),
         ),
         Outcome(
             name="flat",

@@ -8,6 +8,9 @@ from typing import Any
 from steadyrun.questions.form import Limits, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
+
+_SHORTEST = 2  # tokens: answers of one token are labels
 
 EXAMPLES = Threshold(
     name="examples",
@@ -25,6 +28,15 @@ HARDLY = Threshold(
     meaning="with fewer learned tokens, the answers are masked",
     seed="",
     decision="chosen: an answer may hide a quoted part or a tool's output, but not nearly everything",
+)
+
+CUT = Threshold(
+    name="cut",
+    value=0.5,
+    unit="fraction of the examples",
+    meaning="with more truncated examples, the model learns to break off",
+    seed="",
+    decision="chosen: half",
 )
 
 
@@ -60,6 +72,22 @@ def need_answers(run: Signals, limit: Limits) -> None:
     learned = Counts(run.about("supervision")).learned("assistant")
     if learned is not None and learned < limit["hardly"]:
         raise NotApplicable("the answers are masked together with their ends, see M1.1")
+
+
+def need_whole_answers(run: Signals, limit: Limits) -> None:
+    """`NotApplicable` if the answers are truncated: then no example has an end that could be learned."""
+    if (words := broken_off(Counts(run.about("supervision")), limit)) is not None:
+        raise NotApplicable(f"{words}, see M1.3")
+
+
+def broken_off(counts: Counts, limit: Limits) -> str | None:
+    """In words: the answers break off without an end after one and the same number of tokens."""
+    alike = counts.fraction("unended_alike", "examples")
+    if alike <= limit["cut"] or counts["longest_unended"] < _SHORTEST:
+        return None
+    return (
+        f"{percent(alike)} of the answers break off after exactly {counts['longest_unended']:,} tokens, without an end"
+    )
 
 
 def counts_of(run: Signals, limit: Limits) -> Counts:

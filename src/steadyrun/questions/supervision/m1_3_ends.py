@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.supervision.counts import EXAMPLES, HARDLY, Counts, counts_of, need_answers
+from steadyrun.questions.supervision.counts import CUT, EXAMPLES, HARDLY, Counts, broken_off, counts_of, need_answers
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
@@ -16,7 +16,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"Padding is {percent(share)} of the learned tokens (limit {percent(limit['padding'])})."
         return Finding("padding", message, {"padding": share})
     need_answers(run, limit)
-    if "ends" not in counts or not counts.roles:
+    following = max(1, counts["tokens"] - counts["examples"])  # nothing predicts the first token
+    if "ends" not in counts or not (counts.roles or counts["learned"] < (1 - limit["prompts"]) * following):
         raise NotApplicable("the end-of-text token is unknown, or the texts are not chats")
     return _of_ends(counts, limit)
 
@@ -28,6 +29,8 @@ def _of_ends(counts: Counts, limit: Limits) -> Finding:
     truncated = f"{percent(cut)} of the examples reach the full length without an end"
     if cut > limit["cut"]:
         return Finding("cut", f"{truncated} (limit {percent(limit['cut'])}).", measured)
+    if (words := broken_off(counts, limit)) is not None:
+        return Finding("cut", f"{words} (limit {percent(limit['cut'])}).", measured)
     if not counts["ended"]:
         return Finding("no-ends", f"None of {counts['examples']:,} examples ends with the end-of-text token.", measured)
     if not counts["learned_ends"]:
@@ -57,13 +60,14 @@ QUESTION = Question(
             seed="",
             decision="as in A3.4",
         ),
+        CUT,
         Threshold(
-            name="cut",
-            value=0.5,
-            unit="fraction of the examples",
-            meaning="with more truncated examples, the model learns to break off",
+            name="prompts",
+            value=0.1,
+            unit="fraction of the tokens",
+            meaning="if more are masked, texts without known markers are prompts with answers",
             seed="",
-            decision="chosen: half",
+            decision="as in M1.2: fewer masked tokens are seams",
         ),
         Threshold(
             name="some",
@@ -89,6 +93,7 @@ QUESTION = Question(
             fix="Raise the maximum length (max_length), or split long examples.",
             experiment="Count the tokens of 100 examples without truncation. If most are longer than the maximum "
             "length, raise it.",
+            explains=("A3.5", "G1.1", "V1", "C4"),
         ),
         Outcome(
             name="no-ends",

@@ -20,9 +20,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     if twice > limit["twice"]:
         message = f"{counts['double_starts']:,} of {counts['examples']:,} examples begin with two start tokens."
         return Finding("twice", message, measured)
-    if packed and restarts < packed:
+    if packed and restarts < packed and counts["apart"] < packed:
         message = f"{packed:,} of {counts['examples']:,} rows hold several texts; positions restart in {restarts:,}."
-        return Finding("together" if not restarts else "partly", message, measured)
+        prompts = counts.learned("user")
+        chats = prompts is not None and prompts <= limit["few"]
+        return Finding("partly" if restarts else "mixed" if chats else "together", message, measured)
     return Finding("pass", f"{counts['examples']:,} examples fit the tokenizer.", measured)
 
 
@@ -43,6 +45,14 @@ QUESTION = Question(
             meaning="with more double starts, template and tokenizer both add one",
             seed="",
             decision="chosen: a text may quote a start token by chance",
+        ),
+        Threshold(
+            name="few",
+            value=0.1,
+            unit="fraction of the prompts' tokens",
+            meaning="if fewer are learned, the packed texts are chats whose answers belong to their own prompts",
+            seed="",
+            decision="as in M1.2",
         ),
     ),
     outcomes=(
@@ -68,6 +78,15 @@ QUESTION = Question(
             meaning="several texts share a row and see each other",
             fix="Use padding-free batches with position_ids that restart (packing with flash attention), or a block "
             "mask; for pretraining this is usual.",
+        ),
+        Outcome(
+            name="mixed",
+            answer=SUSPECT,
+            meaning="packed chats see each other: an answer is learned with other chats before its prompt",
+            fix="Give each row position_ids that restart with every chat (padding-free batches with flash attention), "
+            "or an attention mask that keeps the chats apart.",
+            experiment="Compute the loss of one chat alone and behind another one in the same row. If they differ, "
+            "the chats see each other.",
         ),
         Outcome(
             name="partly",
