@@ -1,4 +1,4 @@
-"""The change that fixes a fault of several processes or of fine-tuning, as a line of code or config."""
+"""The change that fixes a fault of several processes, of fine-tuning or of a copy, as a line of code or config."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ _ALPHA = "lora_alpha: between r / 2 and 2 * r"
 _OPTIMIZED = "optimizer = AdamW(p for p in model.parameters() if p.requires_grad)   # after get_peft_model"
 _SMALLER = "learning rate: a third; continue from the checkpoint before the fall"
 _TEMPERATURE = "temperature: 0.05 to 0.5, on normalised embeddings"
+_HOOK = "model.register_comm_hook(…)   # removed, or a hook that returns the mean over all ranks"
 
 LATER_CHANGES = {
     "R1.1 not-averaged": "model.module(inputs) -> model(inputs)",
+    "R1.1 perhaps-not-averaged": "model = DistributedDataParallel(model)",
+    "R1.1 perhaps-sum": "parameter.grad /= torch.distributed.get_world_size()   # after all_reduce",
+    "R1.1 by-hook": _HOOK,
     "R1.1 partly": "DistributedDataParallel(model)   # after every parameter was created",
     "R1.1 sometimes": "no_sync() for all micro-batches of a step except the last, on every rank",
     "R1.1 some-differ": "all_reduce(parameter.grad)   # for every parameter, without exception",
     "R1.2 other-end": "no change of parameters on one rank alone; a memory test of the host",
     "R1.2 other-start": "torch.distributed.broadcast(parameter.data, 0)   # for each parameter, before the first step",
+    "R1.2 by-hook": _HOOK,
     "R1.2 parted": "the last checkpoint before this step on all ranks; a memory test of the host",
     "R1.3 rate": "scheduler: built from the same numbers on every rank, stepped once per optimizer step",
     "R1.3 loss-scale": "GradScaler -> ShardedGradScaler   # or unscale after the gradients are averaged",
     "R1.3 skips": "torch.distributed.all_reduce(flag, op=ReduceOp.MAX)   # before the decision to skip",
     "R1.3 clip": "clip_grad_norm_(model.parameters(), {clip})   # the same on every rank, after averaging",
+    "R1.3 clip-early": "clip_grad_norm_(model.parameters(), {clip})   # after the gradients are averaged",
     "R1.4 differ": "model = SyncBatchNorm.convert_sync_batchnorm(model)",
     "R1.5 local-norm": "clip_grad_norm_(model.parameters(), {clip})   # on the DTensors, not on local shards",
     "R1.6 equal": "torch.manual_seed(seed + tensor_parallel_rank)   # before sharded parameters are drawn",
+    "R1.6 perhaps-equal": "torch.manual_seed(seed + tensor_parallel_rank)   # before sharded parameters are drawn",
     "R2.1 same": _SPLIT,
     "R2.1 perhaps-same": _SPLIT,
     "R2.1 overlap": "DistributedSampler(dataset, num_replicas=world_size, rank=rank, seed=seed)",
@@ -49,6 +56,7 @@ LATER_CHANGES = {
     "M1.4 foreign": "tokenizer.apply_chat_template(messages)",
     "M1.4 twice": "tokenizer(text, add_special_tokens=False)",
     "M1.4 partly": "position_ids: from 0 at every start of a text",
+    "M1.4 mixed": "position_ids: from 0 at every start of a chat",
     "L1.1 frozen": "PeftModel.from_pretrained(model, path, is_trainable=True)",
     "L1.1 not-optimized": _OPTIMIZED,
     "L1.1 merged": "model.unmerge_adapter()   # before training",
@@ -58,12 +66,16 @@ LATER_CHANGES = {
     "L1.2 both-zero": "nn.init.kaiming_uniform_(lora_A)",
     "L1.3 large": _ALPHA,
     "L1.3 small": _ALPHA,
+    "L1.3 high-rate": "learning rate of the adapters: 1e-4 to 1e-3",
     "L1.4 trains": "base.requires_grad_(False)   # before the adapters are added",
     "G1.1 reversed": "chosen, rejected -> rejected, chosen",
     "G1.1 flat": "reference: a frozen copy; the policy's parameters in the optimizer",
+    "G1.1 identical": "prompt, chosen, rejected: three columns, the last two with different texts",
+    "G1.3 another": "reference = copy.deepcopy(policy)   # before the first step",
     "G1.2 collapse": "rpo_alpha: 1   # a loss on the chosen answers",
     "G2.1 all-right": "prompts: those that the policy does not always solve",
     "G2.1 all-wrong": "the reward function; then easier prompts",
+    "G2.1 lost": "advantages = (rewards - mean) / std; loss = -(advantages * ratio).mean(); learning rate: a third",
     "G2.2 gone": "entropy bonus or temperature: higher; learning rate: a third",
     "G2.2 runaway": _SMALLER,
     "G2.3 runaway": "beta: higher; learning rate: a third",
@@ -73,8 +85,10 @@ LATER_CHANGES = {
     "G2.4 runaway": "loss: averaged over all tokens of the batch",
     "G2.5 nothing": "value loss: its weight or learning rate ten times as high",
     "G2.5 off-centre": "advantages = rewards - rewards.mean()",
+    "G2.5 short-sighted": "gamma: 0.99",
     "G2.6 differ": "weights sent to the sampler after every update",
     "G2.7 too-large": "learning rate: a third; target_kl: 0.02",
+    "G2.7 always-one": "old_logps = logps.detach()   # once, when the answers are sampled",
     "G3.1 collapsed": "generator's learning rate: a third; discriminator trained more often",
     "G3.1 equal": "noise = torch.randn(batch, size)   # one vector for each example",
     "G3.1 noise": "generator: ends in the range of the data, such as tanh",
@@ -83,7 +97,17 @@ LATER_CHANGES = {
     "G3.2 runaway": "kl = -0.5 * (1 + logvar - mean**2 - logvar.exp()).sum(1).mean()",
     "G3.3 few": "batch size: larger, or a queue of former embeddings",
     "G3.3 flat": _TEMPERATURE,
+    "G3.3 itself": "scores.fill_diagonal_(float('-inf')); targets = (arange(2 * n) + n) % (2 * n)",
     "G3.4 narrow": _TEMPERATURE,
     "G3.4 one-direction": _TEMPERATURE,
     "G3.5 other": "loss = mse(model(noisy, t), noise)",
+    "G3.6 learns": "optimizer = AdamW(student.parameters())   # the teacher under torch.no_grad()",
+    "G3.6 random": "teacher.eval()",
+    "G3.6 untrained": "teacher.load_state_dict(checkpoint)",
+    "G3.6 wrong-axis": "softmax(teacher_scores / T, dim=-1)",
+    "G3.6 squashed-twice": "softmax(teacher_scores / T, dim=-1)   # of raw scores",
+    "G3.6 not-its-answers": "teacher(inputs)   # the student's inputs of this batch",
+    "G3.6 one-sided": "kl_div(log_softmax(student / T), softmax(teacher / T)) * T**2",
+    "G3.7 one-code": "codebook: from the encoder's vectors of one batch; unused codes replaced",
+    "A2.5 follows-too-slowly": "decay = min(0.99, (1 + step) / (10 + step))",
 }
