@@ -39,17 +39,17 @@ def main() -> int:
         for fault, dtype in RUNS:
             root = Path(folder) / f"{fault}-{dtype}"
             train_recorded(load_recipe(fault, dtype=dtype, device=given.device, steps=given.steps, seed=1), root)
-            report = steadyrun.check(root, everything=True)
+            report = steadyrun.check(root, all=True)
             leaf = report.leaf.question.code if report.leaf is not None else ""
             faults = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
             view = steadyrun.open_run(root)
-            told = {event.fields["code"]: event.fields["noticed"] for event in view.events("fault")}
-            right = leaf == FAULTS[fault].leaf and set(told) == faults
+            announced = {event.fields["code"]: event.fields["noticed"] for event in view.events("fault")}
+            right = leaf == FAULTS[fault].leaf and set(announced) == faults
             wrong += not right
             skipped = int(sum(view.series("skipped").values > 0)) if "skipped" in view.names() else 0
             sentence = report.leaf.answer.message if report.leaf is not None else "no fault"
             print(f"{'ok ' if right else 'NOT'} {fault} in {dtype}: {report.verdict} {leaf}; skipped steps {skipped};")
-            print(f"    told live (code: noticed at step) {told}; {sentence}", flush=True)
+            print(f"    announced live (code: step) {announced}; {sentence}", flush=True)
     return 1 if wrong else 0
 
 

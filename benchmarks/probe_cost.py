@@ -1,20 +1,19 @@
-"""What each probe costs: host time and, on a GPU, device time, per sampled step and spread over all steps.
+"""What each probe costs: host time and, on a GPU, device time, of a sampled step and spread over all steps.
 
-For every probe a process of its own trains the workload with that probe alone, at its default cadence (`--with`), or
-with all probes but that one (`--without`); `none` has all sampled probes off and shows what an ordinary step costs, and
-`bare` records nothing. Host time is that between two returns of the loop without any synchronisation, so on a GPU it is
-what the host spends, hidden or not, unless a probe waits; `waits` counts the synchronising calls of sampled steps.
-Device time is the sum of all kernels of a sampled step, beside that of `bare`.
+One process trains the workload bare, recorded without samples, with each probe alone, and with all. A probe is made due
+again and again, with an ordinary step after each sample; the first samples, which look more closely, do not count. Host
+time is that of the loop until it has the next step queued, beginning with an idle GPU: what the host spends, hidden
+behind the GPU's work or not, unless a probe waits; `waits` counts the synchronising calls of a sampled step. Kernels
+are the device time of a sampled step beyond that of an ordinary one.
 
-    python benchmarks/probe_cost.py gpt124m --steps 320        (needs CUDA)
-    python benchmarks/probe_cost.py gpt1.5b --steps 220        (needs CUDA)
-    python benchmarks/probe_cost.py gpt17m --steps 220 --threads 1
-    python benchmarks/probe_cost.py tutor --steps 620 --threads 1
+    python benchmarks/probe_cost.py gpt124m                    (needs CUDA)
+    python benchmarks/probe_cost.py gpt1.5b --samples 3        (needs CUDA)
+    python benchmarks/probe_cost.py gpt17m --threads 1
+    python benchmarks/probe_cost.py tutor --samples 40 --threads 1
 
 `--launches` needs no GPU: the model lies on torch's `meta` device, which computes nothing, and the operators that
 each probe calls are counted. Views and allocations launch no kernel and do not count; an operator on a list of tensors
-counts once. It counts a sample after the first looks, in which everything is looked at more closely; of the spectral
-norms it counts all parts, of which a step measures one.
+counts once. Of the spectral norms it counts all parts, of which a step measures one.
 
     python benchmarks/probe_cost.py gpt124m --launches
 """
@@ -22,91 +21,136 @@ norms it counts all parts, of which a step measures one.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cost import SHAPES, WORKLOADS, Gpt, build
 
-_FIRST = 25  # the early samples are over
+_NOT_OF_ONE_MODEL = ("digests",)  # only with several processes
+_LOOKED_AT_CLOSELY = 8  # samples at the start of a run
 _WAITING_CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
 
-def one(name: str, probes: set[str], steps: int, threads: int | None, *, bare: bool) -> dict[str, Any]:
-    """Train with these sampled probes alone; the times of its steps by the probes that were due."""
-    import torch
+@dataclass
+class Cost:
+    """Of one step, sampled or ordinary: milliseconds of the host, and on a GPU what the device does."""
 
+    host: float
+    kernels: float = 0.0
+    launches: float = 0.0
+    waits: float = 0.0
+
+    def beyond(self, other: Cost) -> Cost:
+        return Cost(
+            self.host - other.host,
+            self.kernels - other.kernels,
+            self.launches - other.launches,
+            self.waits - other.waits,
+        )
+
+
+def measure(program: Any, probes: set[str] | None, samples: int) -> tuple[Cost, Cost, int]:
+    """A sampled and an ordinary step with these probes, and the parts of the spectral norms; None records nothing."""
     import steadyrun
     from steadyrun.probes.cadence import DEFAULTS
 
-    if threads:
-        torch.set_num_threads(threads)
-    program, cuda = build(name), torch.cuda.is_available()
-    every = {probe: count if probe in probes else 0 for probe, count in DEFAULTS.items()}
-    sampled, ordinary, kernels = [], [], []
+    sampled, ordinary, parts, run = [], [], 1, None
     with tempfile.TemporaryDirectory() as folder:
-        run = None
-        if not bare:
+        if probes is not None:
+            every = {probe: count if probe in probes else 0 for probe, count in DEFAULTS.items()}
             run = steadyrun.record(Path(folder) / "run", config=program.config, every=every)
             program.watch(run, monitor=False, capture=False)
-        for number in range(steps):
-            watcher = None if run is None else run._attachment.watcher
-            due = watcher is not None and bool(watcher._sampling or watcher._spectral_parts)
-            if cuda:
-                torch.cuda.synchronize()
-            before = time.perf_counter(), time.thread_time()
-            program.step(run)
-            took = time.perf_counter() - before[0] if cuda else time.thread_time() - before[1]
-            if number >= _FIRST:
-                (sampled if due else ordinary).append(took)
-        if cuda:
-            kernels = [_kernels(program, run, number) for number in _next_sampled(every, steps)]
+            parts = run._attachment.watcher._spectral.parts
+        for number in range(1, _LOOKED_AT_CLOSELY + samples + 1):
+            _make_due(run, probes, number, parts)
+            sampled.append(_host_time(program, run))
+            _make_due(run, set(), number, parts)
+            ordinary.append(_host_time(program, run))
+        _make_due(run, probes, number + 1, parts)
+        due = _device_work(program, run)
+        _make_due(run, set(), number + 1, parts)
+        other = _device_work(program, run)
         if run is not None:
             run.close()
-    return {
-        "host_sampled_ms": 1e3 * statistics.median(sampled or ordinary),
-        "host_ordinary_ms": 1e3 * statistics.median(ordinary),
-        "host_longest_ms": 1e3 * max(sampled, default=0.0),
-        "sampled_share": len(sampled) / (len(sampled) + len(ordinary)),
-        "kernels_ms": statistics.median(k["ms"] for k in kernels) if kernels else None,
-        "launches": statistics.median(k["launches"] for k in kernels) if kernels else None,
-        "waits": statistics.median(k["waits"] for k in kernels) if kernels else None,
-    }
+    host = [statistics.median(times[_LOOKED_AT_CLOSELY:]) for times in (sampled, ordinary)]
+    return Cost(host[0], *due), Cost(host[1], *other), parts
 
 
-def _next_sampled(every: dict[str, int], steps: int) -> list[int]:
-    """Two steps to come in which all of the probes are due."""
-    most = max([1, *every.values()])
-    first = -(-(steps + 1) // most) * most
-    return [first, first + most]
+def _make_due(run: Any, probes: set[str] | None, number: int, parts: int) -> None:
+    """Let the coming step sample these probes, one part of the spectral norms; none of them in an ordinary step."""
+    from steadyrun.probes.cadence import DEFAULTS
+
+    if run is None:
+        return
+    watcher, period = run._attachment.watcher, max(DEFAULTS.values())
+    run._attachment.turn = number * period + (0 if probes else 7)
+    watcher.prepare(run._attachment.turn)
+    watcher._spectral_parts = [number % parts] if probes and "spectral" in probes else []
 
 
-def _kernels(program: Any, run: Any, number: int) -> dict[str, float]:
-    """One step under the profiler, numbered so that the probes are due."""
+def _host_time(program: Any, run: Any) -> float:
+    import torch
+
+    cuda = torch.cuda.is_available()
+    clock = time.perf_counter if cuda else time.thread_time
+    if cuda:
+        torch.cuda.synchronize()
+    before = clock()
+    program.step(run)
+    return 1e3 * (clock() - before)
+
+
+def _device_work(program: Any, run: Any) -> tuple[float, float, float]:
+    """Milliseconds of kernels, launches and waits of one step."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    if run is not None:
-        run._attachment.turn = number
-        run._attachment.watcher.prepare(number)
+    if not torch.cuda.is_available():
+        return 0.0, 0.0, 0.0
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         program.step(run)
         torch.cuda.synchronize()
     rows = seen.key_averages()
-    return {
-        "ms": sum(getattr(row, "self_device_time_total", 0.0) for row in rows) / 1e3,
-        "launches": float(sum(row.count for row in rows if "LaunchKernel" in row.key)),
-        "waits": float(sum(row.count for row in rows if row.key in _WAITING_CALLS)) - 1,  # our own
-    }
+    return (
+        sum(getattr(row, "self_device_time_total", 0.0) for row in rows) / 1e3,
+        float(sum(row.count for row in rows if "LaunchKernel" in row.key)),
+        float(sum(row.count for row in rows if row.key in _WAITING_CALLS)) - 1,  # our own
+    )
 
 
-_LOOKED_AT_CLOSELY = 8  # samples at the start of a run
+def table(name: str, samples: int) -> None:
+    """Print a row for each probe, and one for all together."""
+    from steadyrun.probes.cadence import DEFAULTS
+
+    program = build(name)
+    _, bare, _ = measure(program, None, samples)
+    _, none, _ = measure(program, set(), samples)
+    print(f"`{name}`: a bare step takes {bare.host:.2f} ms of the host; recording without samples adds")
+    print(f"{none.host - bare.host:.3f} ms to each.\n")
+    print(
+        "| probe | every | host, sampled step | per step | kernels | launches | waits |\n|---|---|---|---|---|---|---|"
+    )
+    names = [probe for probe, every in DEFAULTS.items() if every and probe not in _NOT_OF_ONE_MODEL]
+    total = 0.0
+    for probe in names:
+        sampled, ordinary, parts = measure(program, {probe}, samples)
+        more = sampled.beyond(ordinary)
+        spread = more.host / DEFAULTS[probe] * (parts if probe == "spectral" else 1)
+        total += spread
+        each = f"{DEFAULTS[probe]}" + (f", {parts} parts" if probe == "spectral" else "")
+        device = f"{more.kernels:.2f} ms | {more.launches:.0f} | {more.waits:.0f}"
+        print(f"| {probe} | {each} | {more.host:.2f} ms | {spread:.3f} ms | {device} |", flush=True)
+    sampled, ordinary, _ = measure(program, set(names), samples)
+    more = sampled.beyond(ordinary)
+    device = f"{more.kernels:.2f} ms | {more.launches:.0f} | {more.waits:.0f}"
+    print(f"| all at one step | | {more.host:.2f} ms | {total:.3f} ms | {device} |", flush=True)
+
+
 _NO_KERNEL = ("empty", "detach", "_unsafe_view", "_reshape_alias", "lift_fresh", "alias", "set_")
 
 
@@ -119,7 +163,7 @@ def launches(name: str) -> None:
 
     row_queue._to_host = lambda joined: torch.zeros(joined.shape, dtype=joined.dtype)
     bare = _operators(name, None)
-    names = [probe for probe, count in DEFAULTS.items() if count and probe not in ("digests", "system")]
+    names = [probe for probe, count in DEFAULTS.items() if count and probe not in (*_NOT_OF_ONE_MODEL, "system")]
     ordinary = _operators(name, set())
     print(
         f"`{name}` in float32: a bare step calls {bare} operators, an ordinary recorded one {ordinary - bare} more.\n"
@@ -169,59 +213,20 @@ def _operators(name: str, probes: set[str] | None) -> int:
     return int(seen.count)
 
 
-def table(options: argparse.Namespace) -> None:
-    from steadyrun.probes.cadence import DEFAULTS
-
-    names = [name for name, count in DEFAULTS.items() if count]
-    plans = {"bare": "", "none": "", **{name: name for name in names}, "all": ",".join(names)}
-    if options.without:
-        plans |= {f"all but {name}": ",".join(other for other in names if other != name) for name in names}
-    results: dict[str, dict[str, Any]] = {}
-    for label, probes in plans.items():
-        command = [sys.executable, __file__, options.workload, "--steps", str(options.steps), "--one", probes]
-        command += ["--bare"] if label == "bare" else []
-        command += ["--threads", str(options.threads)] if options.threads else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"{label}: {done.stderr.strip().splitlines()[-1:]}", flush=True)
-            continue
-        results[label] = json.loads(done.stdout.strip().splitlines()[-1])
-        print(json.dumps({"probe": label, **results[label]}), file=sys.stderr, flush=True)
-    base, bare = results["none"], results["bare"]
-    print(f"`{options.workload}`: a bare step takes {bare['host_ordinary_ms']:.2f} ms of the host; recording without")
-    print(f"samples adds {base['host_ordinary_ms'] - bare['host_ordinary_ms']:.3f} ms to each.\n")
-    print(
-        "| probe | every | host, sampled step | per step | kernels | launches | waits |\n|---|---|---|---|---|---|---|"
-    )
-    for label, row in results.items():
-        if label in ("bare", "none"):
-            continue
-        every = DEFAULTS.get(label, 50)
-        more = row["host_sampled_ms"] - row["host_ordinary_ms"]
-        device = [
-            "" if row[key] is None or base[key] is None else f"{row[key] - base[key]:.2f}"
-            for key in ("kernels_ms", "launches", "waits")
-        ]
-        spread = more * row["sampled_share"]
-        print(f"| {label} | {every} | {more:.2f} ms | {spread:.3f} ms | {' | '.join(device)} |", flush=True)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("--steps", type=int, default=320)
+    parser.add_argument("--samples", type=int, default=5, help="sampled steps that count, of each probe")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--without", action="store_true", help="also measure all probes but one")
     parser.add_argument("--launches", action="store_true", help="count operators on the meta device, for a GPT")
-    parser.add_argument("--one", help="probes, separated by commas: measure them in this process")
-    parser.add_argument("--bare", action="store_true", help="record nothing")
     chosen = parser.parse_args()
-    if chosen.launches:
-        if chosen.workload not in SHAPES:
-            parser.error(f"--launches counts for {', '.join(SHAPES)}")
+    if chosen.threads:
+        import torch
+
+        torch.set_num_threads(chosen.threads)
+    if not chosen.launches:
+        table(chosen.workload, chosen.samples)
+    elif chosen.workload in SHAPES:
         launches(chosen.workload)
-    elif chosen.one is not None:
-        wanted = {probe for probe in chosen.one.split(",") if probe}
-        print(json.dumps(one(chosen.workload, wanted, chosen.steps, chosen.threads, bare=chosen.bare)))
     else:
-        table(chosen)
+        parser.error(f"--launches counts for {', '.join(SHAPES)}")

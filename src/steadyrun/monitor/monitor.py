@@ -32,6 +32,7 @@ OLD_ENOUGH = 10.0  # seconds
 _ITS_SHARE = 0.01  # of the time since the start that its looks may take, in CPU time of another core
 _ITS_START = 1.0  # seconds that they may take in any case
 _MOST_PROCESSES = 3  # that a run starts, if they are ended by others
+_HEAR_EVERY = 0.1  # seconds: to ask a pipe lets the system run something else, which on a busy machine takes milliseconds
 # How long closing a run waits for the last look. A long run may take a little longer to close.
 _LAST_SECONDS, _LAST_SHARE = 1.0, 0.001
 
@@ -93,6 +94,7 @@ class Monitor:
         self._process: LookProcess | None = None
         self._processes = 0
         self._asked: tuple[int, int] | None = None  # step and turn of the look that is under way
+        self._hear_next = 0.0
         self._its_time = 0.0  # CPU seconds of the last look
         self._announced: set[tuple[str, str, bool]] = set()
         self._since: dict[tuple[str, str], int] = {}  # findings that may pass, and the step since which they stand
@@ -105,10 +107,9 @@ class Monitor:
         if loss is not None and loss - loss != 0 and ("D1.3", FAULT, True) not in self._announced:
             self._alarm = True
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a look is under way, whose answer is to be heard."""
-        return self._asked is not None
+    def waiting(self, now: float) -> bool:
+        """Whether a look is under way, whose answer may be there."""
+        return self._asked is not None and now >= self._hear_next
 
     def due(self, now: float, turn: int) -> bool:
         if self._asked is not None:
@@ -126,9 +127,10 @@ class Monitor:
             self._ask(step, turn)
 
     def hear(self) -> None:
-        """After each step while a look is under way: announce what it found, if it is done."""
+        """After a step while a look is under way: announce what it found, if it is done."""
         if self._asked is None or self._process is None:
             return
+        self._hear_next = time.perf_counter() + _HEAR_EVERY
         (step, turn), answer = self._asked, None
         try:
             answer = self._process.answer()

@@ -64,7 +64,7 @@ class Flusher:
         if look_due or self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
             self._pending.start()
             self._write()
-        if self._monitor is not None and (look_due or self._monitor.waiting):
+        if self._monitor is not None and (look_due or self._monitor.waiting(now)):
             with self._problems.contained("monitor", "failed"):
                 self._monitor.look(step, turn) if look_due else self._monitor.hear()
 
