@@ -32,7 +32,7 @@ OLD_ENOUGH = 10.0  # seconds
 _ITS_SHARE = 0.01  # of the time since the start that its looks may take, in CPU time of another core
 _ITS_START = 1.0  # seconds that they may take in any case
 _MOST_PROCESSES = 3  # that a run starts, if they are ended by others
-_HEAR_EVERY = 0.1  # seconds: to ask a pipe lets the system run something else, which on a busy machine takes milliseconds
+_HEAR_EVERY = 0.1  # seconds: asking a pipe lets other processes run, which takes milliseconds on a busy machine
 # How long closing a run waits for the last look. A long run may take a little longer to close.
 _LAST_SECONDS, _LAST_SHARE = 1.0, 0.001
 
