@@ -89,7 +89,12 @@ def _make_due(run: Any, probes: set[str] | None, number: int, parts: int) -> Non
     watcher, period = run._attachment.watcher, max(DEFAULTS.values())
     run._attachment.turn = number * period + (0 if probes else 7)
     watcher.prepare(run._attachment.turn)
-    watcher._spectral_parts = [number % parts] if probes and "spectral" in probes else []
+    watcher._spectral_parts = _spectral_parts(number, parts) if probes and "spectral" in probes else []
+
+
+def _spectral_parts(number: int, parts: int) -> list[int]:
+    """All of them at first, since a matrix without a kept vector takes twice the steps; then one after the other."""
+    return list(range(parts)) if number <= _LOOKED_AT_CLOSELY else [number % parts]
 
 
 def _host_time(program: Any, run: Any) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,20 +41,27 @@ _SMALL_BYTES = 65_536  # of an array whose copy costs less than to look at it be
 _MOST_BATCHES, _MOST_BYTES, _MOST_SECONDS = 10_000, 8 * 2**30, 60.0  # that are read of one validation
 
 
-@dataclass
+@dataclass(slots=True)
 class _Later:
     """A batch that waits to be looked at."""
 
-    parts: Callable[[], list[list[Array]]]
     row: ProbeRow
+    copies: list[list[Array]] | None = None
+    kept: Packed | None = None  # by capture, instead of copies
+    several: bool = False  # micro-batches
     facts: BatchFacts | None = None
+
+    @property
+    def parts(self) -> list[list[Array]]:
+        """The arrays of the batch, those of each micro-batch apart."""
+        return _parts_of(self.kept, self.several) if self.kept is not None else self.copies or []
 
 
 def look_together(waiting: list[_Later], pad_id: int | None) -> None:
     """Give the batches of one shape their facts; the others, and those that cannot be joined, have none."""
     groups: dict[Any, list[tuple[_Later, list[Array]]]] = {}
     for later in waiting:
-        parts = later.parts()
+        parts = later.parts
         if len(parts) == 1 and (shape := shape_of(parts[0], pad_id)) is not None:
             groups.setdefault(shape, []).append((later, parts[0]))
     for group in groups.values():
@@ -81,7 +88,7 @@ class ExampleProbe:
         """
         several = is_list_of_batches(batch)
         if kept is not None and kept.plain and max(kept.sizes, default=0) <= _SMALL_BYTES:
-            self._look_later(_Later(lambda: _parts_of(kept, several), row))
+            self._look_later(_Later(row, kept=kept, several=several))
             return
         parts = [arrays_of(part) for part in (batch if several else [batch])]
         arrays = [array for part in parts for array in part]
@@ -89,20 +96,19 @@ class ExampleProbe:
             self._describe(parts, row)
             return
         # Looked at later; the training loop may reuse its buffers, so it is a copy that waits.
-        copies = [[array.copy() for array in part] for part in parts]
-        self._look_later(_Later(lambda: copies, row))
+        self._look_later(_Later(row, copies=[[array.copy() for array in part] for part in parts]))
 
     def _look_later(self, later: _Later) -> None:
         self._waiting.append(later)
-        later.row.work.append(lambda _values: self._look(later))
+        later.row.do_later(self._look, later)
 
-    def _look(self, later: _Later) -> None:
+    def _look(self, _row: ProbeRow, later: _Later) -> None:
         """The first row whose turn it is has all that wait looked at, those of one shape together."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             look_together(waiting, self._pad_id)
         if (facts := later.facts) is None:
-            self._describe(later.parts(), later.row)
+            self._describe(later.parts, later.row)
             return
         later.row.values.update(facts.values)
         if facts.apart is not None:

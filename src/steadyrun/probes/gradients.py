@@ -27,7 +27,7 @@ from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.norms import global_norm, norms, whole
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.program.torch_compat import after_backward, backward_id
 
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
@@ -47,7 +47,7 @@ class SampledNorms:
     norms: Tensor
 
 
-@dataclass
+@dataclass(slots=True)
 class GradientFacts:
     """What was seen of the gradients since the last `run.step`."""
 
@@ -57,13 +57,14 @@ class GradientFacts:
     at_step: Tensor | None = None  # norm when the optimizer stepped, unscaled
     sampled: SampledNorms | None = None
     loss_scale: Tensor | float | None = None
-    clip: ClipCall | None = None
+    clip: ClipCall | None = None  # until the step is over
+    clip_threshold: float | None = None
     compared_norm: Tensor | None = None  # the norm that the clip compared with its threshold
     clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
     unchanged: Tensor | None = None  # 1 if elements are at the step as they were when backward ended: so is the norm
-    per_optimizer: list[Tensor] = field(default_factory=list)  # where several optimizers share the parameters
+    per_optimizer: tuple[Tensor, ...] = ()  # where several optimizers share the parameters
     stepped: bool = False
 
 
@@ -179,7 +180,7 @@ class GradientProbe:
 
     def _take_clip(self, call: ClipCall) -> None:
         facts = self._facts
-        facts.clip = call
+        facts.clip, facts.clip_threshold = call, call.max_norm
         facts.clip_norm = facts.compared_norm = whole(call.total_norm)
         facts.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():
@@ -243,9 +244,9 @@ class GradientProbe:
             norm: Tensor | None = facts.clip_norm
         else:
             norm = global_norm([parameter.grad for parameter in own if parameter.grad is not None])
-        facts.clip, facts.clip_norm, facts.clip_tells = None, None, False
+        facts.clip, facts.clip_threshold, facts.clip_norm, facts.clip_tells = None, None, None, False
         if norm is not None:
-            facts.per_optimizer.append(norm)
+            facts.per_optimizer += (norm,)
 
     def after_step(self) -> None:
         self._in_step = False
@@ -259,7 +260,7 @@ class GradientProbe:
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         facts, self._facts = self._facts, GradientFacts()
-        self._ended, self._steps = None, self._steps + 1
+        facts.clip, self._ended, self._steps = None, None, self._steps + 1
         if facts.backwards == 0:
             self._relearn()
         else:
@@ -276,33 +277,30 @@ class GradientProbe:
         if self.several_optimizers:
             together = [norm.to(facts.per_optimizer[0].device) for norm in facts.per_optimizer]
             row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
-        elif facts.clip is not None and facts.clip_tells:
+        elif facts.clip_threshold is not None and facts.clip_tells:
             row.put("grad_norm", facts.clip_norm)
             row.put("clip_norm", facts.clip_norm if self.keep_clip_norm else None)
             row.put("_compared_norm", facts.compared_norm)
-            row.work.append(_finish_clip_call(facts.clip.max_norm))
+            row.do_later(_finish_clip_call, facts.clip_threshold)
         else:
             row.put("grad_norm", facts.at_step if facts.at_backward is None else facts.at_backward)
             row.put("grad_norm_applied", facts.at_step)
             row.put("_unchanged", facts.unchanged)
-            row.work.append(self._finish_comparison(declared_clip if facts.clip is None else facts.clip.max_norm))
+            threshold = declared_clip if facts.clip_threshold is None else facts.clip_threshold
+            row.do_later(self._finish_comparison, threshold)
 
-    def _finish_comparison(self, threshold: float | None) -> Callable[[Values], None]:
-        def finish(values: Values) -> None:
-            if threshold is not None:
-                values["clip_threshold"] = threshold
-            if (
-                values.pop("_unchanged", 1.0) == 0
-            ):  # from now on all gradients are gone through; of this step it is late
-                self._clips_by_hand = True
-                values.pop("grad_norm_applied", None)
-            before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
-            if before is not None and applied is not None:
-                clipped = applied < before * (1 - SAME_NORM)
-                self._clips_by_hand = self._clips_by_hand or clipped
-                values["clipped"] = float(clipped)
-
-        return finish
+    def _finish_comparison(self, row: ProbeRow, threshold: float | None) -> None:
+        values = row.values
+        if threshold is not None:
+            values["clip_threshold"] = threshold
+        if values.pop("_unchanged", 1.0) == 0:  # all gradients are gone through from now on; for this step it is late
+            self._clips_by_hand = True
+            values.pop("grad_norm_applied", None)
+        before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
+        if before is not None and applied is not None:
+            clipped = applied < before * (1 - SAME_NORM)
+            self._clips_by_hand = self._clips_by_hand or clipped
+            values["clipped"] = float(clipped)
 
     def _relearn(self) -> None:
         """No backward was seen: other parameters may be in use now. Listen to all of them once more."""
@@ -335,14 +333,12 @@ def _forwarding(receive: Callable[[int], None], index: int) -> Callable[[Tensor]
     return hook
 
 
-def _finish_clip_call(max_norm: float) -> Callable[[Values], None]:
-    def finish(values: Values) -> None:
-        compared, norm = values.pop("_compared_norm", None), values.get("grad_norm")
-        if math.isfinite(max_norm):  # some trainers "clip" to infinity where they only want the norm
-            values["clip_threshold"] = max_norm
-        if compared is not None and norm is not None:
-            clipped = compared > max_norm
-            values["clipped"] = float(clipped)
-            values["grad_norm_applied"] = norm * max_norm / (compared + 1e-6) if clipped else norm
-
-    return finish
+def _finish_clip_call(row: ProbeRow, max_norm: float) -> None:
+    values = row.values
+    compared, norm = values.pop("_compared_norm", None), values.get("grad_norm")
+    if math.isfinite(max_norm):  # some trainers "clip" to infinity where they only want the norm
+        values["clip_threshold"] = max_norm
+    if compared is not None and norm is not None:
+        clipped = compared > max_norm
+        values["clipped"] = float(clipped)
+        values["grad_norm_applied"] = norm * max_norm / (compared + 1e-6) if clipped else norm

@@ -6,8 +6,6 @@ the norm that it used: each rank must have used the whole one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.gradients import SAME_NORM, GradientFacts, GradientProbe, total_of
 from steadyrun.probes.norms import global_norm
 from steadyrun.probes.optimizer_steps import OptimizerLike
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.tensor_digests import local
 from steadyrun.program.torch_compat import is_spread
 
@@ -31,7 +29,7 @@ class LocalGradientProbe(GradientProbe):
 
     def _take_clip(self, call: ClipCall) -> None:
         facts = self._facts
-        facts.clip = call
+        facts.clip, facts.clip_threshold = call, call.max_norm
         norm = None if is_spread(call.total_norm) else call.total_norm
         facts.clip_norm = self._scaler.unscaled(norm) if self._scaler.gradients_are_scaled() else norm
 
@@ -39,7 +37,7 @@ class LocalGradientProbe(GradientProbe):
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm = global_norm([local(parameter.grad) for parameter in own if parameter.grad is not None])
         if norm is not None:
-            self._facts.per_optimizer.append(norm)
+            self._facts.per_optimizer += (norm,)
 
     def fill(self, row: ProbeRow, facts: GradientFacts, declared_clip: float | None) -> None:
         """Put a step's numbers into its row."""
@@ -53,19 +51,17 @@ class LocalGradientProbe(GradientProbe):
         row.put("local_grad_norm", facts.at_step if facts.at_backward is None else facts.at_backward)
         row.put("local_grad_norm_applied", facts.at_step)
         row.put("clip_norm", facts.clip_norm)
-        row.work.append(_finish_clip(declared_clip if facts.clip is None else facts.clip.max_norm))
+        row.do_later(_finish_clip, declared_clip if facts.clip_threshold is None else facts.clip_threshold)
 
 
-def _finish_clip(threshold: float | None) -> Callable[[Values], None]:
-    def finish(values: Values) -> None:
-        if threshold is not None:
-            values["clip_threshold"] = threshold
-        before, applied = values.get("local_grad_norm"), values.get("local_grad_norm_applied")
-        if before is None or applied is None:
-            return
-        clipped = applied < before * (1 - SAME_NORM)
-        values["clipped"] = float(clipped)
-        if clipped and threshold is not None and applied > 0:
-            values.setdefault("clip_norm", threshold * before / applied)
-
-    return finish
+def _finish_clip(row: ProbeRow, threshold: float | None) -> None:
+    values = row.values
+    if threshold is not None:
+        values["clip_threshold"] = threshold
+    before, applied = values.get("local_grad_norm"), values.get("local_grad_norm_applied")
+    if before is None or applied is None:
+        return
+    clipped = applied < before * (1 - SAME_NORM)
+    values["clipped"] = float(clipped)
+    if clipped and threshold is not None and applied > 0:
+        values.setdefault("clip_norm", threshold * before / applied)

@@ -38,12 +38,12 @@ class OptimizerLike(Protocol):
     def state(self) -> Mapping[Tensor, dict[str, Any]]: ...
 
 
-@dataclass
+@dataclass(slots=True)
 class OptimizerFacts:
     """What was seen of the optimizers since the last `run.step`."""
 
     steps: int = 0
-    rates: dict[int, list[float | Tensor]] = field(default_factory=dict)
+    rates: dict[int, tuple[float | Tensor, ...]] = field(default_factory=dict)
     training: bool | None = None
     found_inf: Tensor | None = None
 
@@ -105,7 +105,8 @@ class OptimizerProbe:
             return False
         facts = self._facts
         facts.steps += 1
-        facts.rates[index] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+        rates = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+        facts.rates[index] = tuple(rates)
         facts.training = self._model.training
         found_inf = getattr(optimizer, "found_inf", None)
         facts.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
@@ -175,7 +176,7 @@ class OptimizerProbe:
         row.put("optimizer_steps", float(facts.steps))
         first = 0
         for index, optimizer in enumerate(self._optimizers):
-            for offset, rate in enumerate(facts.rates.get(index, [])):
+            for offset, rate in enumerate(facts.rates.get(index, ())):
                 row.put(f"lr/{first + offset}", rate)
             first += len(optimizer.param_groups)
         if facts.training is not None:

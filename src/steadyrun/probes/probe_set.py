@@ -253,7 +253,7 @@ class Watcher:
         if self._scheduler is not None:
             row.put("scheduler_steps", steps_taken(self._scheduler))
         if self._on_cpu:
-            row.work.append(lambda _values: self._describe(row, gradients, stepped))
+            row.do_later(self._describe, gradients, stepped)
         else:
             self._describe(row, gradients, stepped)
         if self._digests is not None:

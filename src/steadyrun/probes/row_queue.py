@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     _Kind = tuple[torch.device, torch.dtype]
 
-_TOGETHER = 100  # rows: looking at their batches has a fixed cost of 0.4 ms
+_TOGETHER = 32  # rows: looking at their batches has a fixed cost of 0.4 ms, and waiting rows are collected as garbage
 
 Values = dict[str, float | None]
 HostArray = npt.NDArray[Any]  # what was measured, in whatever type of number
@@ -34,15 +34,19 @@ Report = Callable[[str, Exception], None]
 
 @dataclass(slots=True)
 class ProbeRow:
-    """A row of a table: what is known now, and tensors whose values come later."""
+    """A row of a table: what is known now, and tensors whose values come later.
+
+    Rows wait for each other, so each holds as few lists, tuples and objects as can be: Python's garbage collector goes
+    through all that wait, and after some thousands of them through everything in the process, which takes 0.2 s.
+    """
 
     table: str
     step: int
     at: float
     values: Values = field(default_factory=dict)
-    late: list[tuple[Tensor, Unpack]] = field(default_factory=list)
+    late: tuple[tuple[Tensor, Unpack], ...] = ()
     coming: dict[str, Any] = field(default_factory=dict)  # arrays of JAX
-    work: list[Callable[[Values], None]] = field(default_factory=list)
+    work: tuple[tuple[Any, ...], ...] = ()  # functions of the row, and their further arguments
     shown: bool = False  # to the monitor and to capture
 
     def put(self, name: str, value: float | Tensor | None) -> None:
@@ -56,14 +60,18 @@ class ProbeRow:
         elif value.device.type == "cpu":
             self.values[name] = float(value.item())
         else:
-            self.late.append((value, lambda array: {name: float(array[0])}))
+            self.late += ((value, lambda array: {name: float(array[0])}),)
 
     def put_many(self, tensor: Tensor, unpack: Unpack) -> None:
         """Set several values from one tensor."""
         if tensor.device.type == "cpu":
             self.values.update(unpack(_host(tensor.detach().flatten())))
         else:
-            self.late.append((tensor.detach(), unpack))
+            self.late += ((tensor.detach(), unpack),)
+
+    def do_later(self, action: Callable[..., None], *arguments: object) -> None:
+        """Call `action` with this row and `arguments` when its tensors have arrived."""
+        self.work += ((action, *arguments),)
 
     @property
     def arrived(self) -> bool:
@@ -77,11 +85,13 @@ class ProbeRow:
                 self.values.update(unpack(array))
             for name, array in self.coming.items():
                 self.values[name] = float(np.asarray(array).reshape(()))
-            for action in self.work:
-                action(self.values)
+            while self.work:  # an action may leave another one
+                (action, *arguments), *rest = self.work
+                self.work = tuple(rest)
+                action(self, *arguments)
         except Exception as problem:
             report(f"part of table {self.table}", problem)
-        self.late, self.work, self.coming = [], [], {}
+        self.late, self.work, self.coming = (), (), {}
 
 
 class PendingRows:
@@ -145,7 +155,7 @@ class PendingRows:
                 arrays = _Move([row]).rows()[0][1]
             except Exception as problem:
                 self._report(f"part of table {row.table}", problem)
-                row.late, arrays = [], []
+                row.late, arrays = (), []
             self._deliver(row, arrays)
 
     def _deliver(self, row: ProbeRow, arrays: list[HostArray]) -> None:

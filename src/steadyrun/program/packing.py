@@ -76,14 +76,22 @@ class _FlatPacked(Packed):
     """
 
     def __init__(self, kind: str, keys: Sequence[Any], clones: Sequence[Tensor], layouts: Sequence[_Layout]) -> None:
-        self._kind, self._keys, self._layouts = kind, keys, layouts
+        # Tuples of numbers: Python's garbage collector does not visit them again, and looks at what is kept for long.
+        self._kind, self._keys, self._layouts = kind, keys, tuple(layouts)
         self._copies: Sequence[Any] = clones  # tensors, or arrays once they are in a slab
-        self._sizes = [clone.nbytes for clone in clones]
-        self.lost, self.plain = [], True
+        self._sizes = tuple([clone.nbytes for clone in clones])
 
     def settle(self, room: Room) -> None:
-        """In tuples, which Python's garbage collector need not visit again: it looks at what is kept for long."""
-        self._copies, self._layouts = tuple(map(room.move, self._copies)), tuple(self._layouts)
+        """Move the clones into a slab."""
+        self._copies = tuple(map(room.move, self._copies))
+
+    @property
+    def lost(self) -> list[str]:  # type: ignore[override]
+        return []
+
+    @property
+    def plain(self) -> bool:  # type: ignore[override]
+        return True
 
     @property
     def tensors(self) -> dict[str, Tensor]:  # type: ignore[override]
@@ -91,7 +99,7 @@ class _FlatPacked(Packed):
 
     @property
     def sizes(self) -> list[int]:
-        return self._sizes
+        return list(self._sizes)
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:
