@@ -16,6 +16,10 @@ machine that others use these are the ones to look at. What the monitor's proces
     python benchmarks/cost.py gpt124m --steps 500 --ways bare,probes,everything,tensorboard,wandb
 
     python benchmarks/cost.py small --steps 300 --threads 1 --ways bare,everything,script
+    python benchmarks/cost.py gpt124m --stages 100,1000,100 --keep build/cost      (needs CUDA)
+
+`--stages` trains one process: bare, then recorded, then bare again, so many steps each. It saves the start of a
+second process where time on a device is short; the last stage is the control. `--keep` writes the time of each step.
 
 Ways: `bare`; `probes` (no monitor, no capture); `everything`; `script` (what `steadyrun run` attaches);
 `tensorboard` (a histogram of every parameter every 100 steps) and `wandb` (`wandb.watch(log="all", log_freq=100)`,
@@ -307,6 +311,66 @@ def _wandb(program: Any, folder: str) -> Logger:
     return lambda step, loss: run.log({"loss": loss}, step=step), run.finish
 
 
+def in_stages(name: str, counts: list[int], *, compiled: bool, keep: Path | None) -> dict[str, Any]:
+    """Train bare, recorded and bare again in this process; the second bare stage is the control."""
+    import torch
+
+    import steadyrun
+
+    program = build(name, compiled=compiled)
+    cuda = torch.cuda.is_available()
+    stages: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for stage, count in zip(("before", "recorded", "after"), counts, strict=True):
+            run = None
+            began = time.perf_counter()
+            if stage == "recorded":
+                run = steadyrun.record(Path(folder) / "run", config=program.config)
+                program.watch(run)
+            started = time.perf_counter()
+            if cuda:
+                torch.cuda.reset_peak_memory_stats()
+            clock = DeviceClock() if cuda else Clock()
+            for _ in range(count):
+                program.step(run)
+                clock.tick()
+            times = clock.times()
+            ended = time.perf_counter()
+            if run is not None:
+                run.close()
+            counted = times[min(_FIRST, count // 2) :]
+            stages[stage] = {
+                "mean_ms": 1e3 * statistics.fmean(counted),
+                "median_ms": 1e3 * statistics.median(counted),
+                "longest": sorted(((round(1e3 * t, 1), n) for n, t in enumerate(times)), reverse=True)[:12],
+                "watch_s": started - began,
+                "close_s": time.perf_counter() - ended,
+                "gpu_mib": torch.cuda.max_memory_allocated() / 2**20 if cuda else 0.0,
+            }
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                file = keep / f"{name}{'-compiled' if compiled else ''}-{stage}.json"
+                file.write_text(json.dumps({**stages[stage], "times": [round(1e3 * t, 3) for t in times]}))
+        report = steadyrun.check(Path(folder) / "run")
+        events = steadyrun.open_run(Path(folder) / "run").events()
+    bare = statistics.fmean([stages["before"]["mean_ms"], stages["after"]["mean_ms"]])
+    return {
+        "workload": name,
+        "compiled": compiled,
+        "ratio": round(stages["recorded"]["mean_ms"] / bare, 4),
+        "control": round(stages["after"]["mean_ms"] / stages["before"]["mean_ms"], 4),
+        "longest_over_median": round(_longest(stages["recorded"]) / stages["recorded"]["median_ms"], 2),
+        "more_gpu_mib": round(stages["recorded"]["gpu_mib"] - stages["after"]["gpu_mib"], 1),
+        "stages": stages,
+        "verdict": report.verdict,
+        "events": [(event.kind, event.fields.get("why")) for event in events if event.fields.get("why")],
+    }
+
+
+def _longest(stage: dict[str, Any]) -> float:
+    return max(taken for taken, number in stage["longest"] if number >= _FIRST)
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Processes in turns; the medians of their numbers."""
     results: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
@@ -366,9 +430,18 @@ if __name__ == "__main__":
     parser.add_argument("--ways", default="bare,everything", help="bare,probes,everything,script,tensorboard,wandb")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--stages", help="steps of one process: bare, recorded, bare again, such as 100,1000,100")
+    parser.add_argument("--keep", type=Path, help="a folder for the time of each step of --stages")
     parser.add_argument("--one", help="train one way in this process and print its numbers")
     chosen = parser.parse_args()
     if chosen.one:
         print(json.dumps(one(chosen.workload, chosen.one, chosen.steps, chosen.threads, compiled=chosen.compiled)))
+    elif chosen.stages:
+        if chosen.threads:
+            import torch
+
+            torch.set_num_threads(chosen.threads)
+        counts = [int(count) for count in chosen.stages.split(",")]
+        print(json.dumps(in_stages(chosen.workload, counts, compiled=chosen.compiled, keep=chosen.keep)))
     else:
         print(json.dumps(measure(chosen)))

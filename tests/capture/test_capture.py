@@ -15,6 +15,7 @@ from incident_programs import cnn, rnn
 
 import steadyrun
 from steadyrun.capture import checkpoints
+from steadyrun.program import tensor_files
 from steadyrun.replay.incident import choose, incidents_of
 
 
@@ -227,12 +228,10 @@ def test_checkpoints_are_few_and_the_last_good_one_stays(tmp_path: Path) -> None
 
 
 def test_a_full_disk_costs_an_event_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safetensors import torch as safe
-
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(safe, "save_file", refuse)
+    monkeypatch.setattr(tensor_files, "write_tensors", refuse)
     run = cnn(spoil=nan_at(30)).run(tmp_path / "run", 60)
     view = steadyrun.open_run(run)
     assert view.last_step() == 59
@@ -264,15 +263,16 @@ _KILLED = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 from incident_programs import cnn
-import safetensors.torch as safe
-real, paths = safe.save_file, []
-def slow(tensors, path):
-    real(tensors, path)
+from steadyrun.program import tensor_files
+real, paths = tensor_files.write_tensors, []
+def slow(path, tensors):
+    written = real(path, tensors)
     paths.append(path)
     if len(paths) == 3:
         print("writing", flush=True)
         import time; time.sleep(600)
-safe.save_file = slow
+    return written
+tensor_files.write_tensors = slow
 cnn(watch={{"capture": {{"every": 20}}}}).run({run!r}, 100000)
 """
 
@@ -290,8 +290,6 @@ def test_killed_while_a_checkpoint_is_written_the_one_before_stays(tmp_path: Pat
     kept = sorted((tmp_path / "run/incidents/rolling").glob("step-*.json"))
     assert [path.name for path in kept[:1]] == ["step-0000000.json"]
     assert len(kept) == 2
-    from steadyrun.program import tensor_files
-
     content, tensors = tensor_files.load(kept[1].with_suffix(""))
     assert content["step"] >= 20, "later if a checkpoint took longer to write than 20 steps"
     assert any(name.startswith("optimizers.0.state") for name in tensors)

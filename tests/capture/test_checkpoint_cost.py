@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,44 @@ def test_slabs_hold_everything_and_one_is_made_at_a_time(monkeypatch: pytest.Mon
     ends = sorted((buffer.data_ptr(), buffer.data_ptr() + buffer.nbytes) for buffer in kept.values() if buffer.numel())
     assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
     assert memory.lacking({"parameters.0": torch.zeros(4)})
+
+
+class SlowBus(Staging):
+    """A device that copies a megabyte a second, without a device."""
+
+    def __init__(self) -> None:
+        super().__init__(pin=False)
+        self.measured = 0
+
+    def measure(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.measured += len(self.lacking(tensors)) < len(tensors)  # there is memory for some of it
+
+    def speed(self) -> float | None:
+        return 1e6 if self.measured else None
+
+
+def test_a_slow_bus_is_known_before_all_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_pace, "Staging", SlowBus)
+    monkeypatch.setattr(checkpoint_pace, "_AT_ONCE", 0)
+    monkeypatch.setattr(staging, "SLAB", 2**16)
+    problems, events = said()
+    program = objects(256)
+    pace, ring = Checkpointing(settings_from(None), problems), Ring(10**9)  # type: ignore[arg-type]
+    later: list[Callable[[], None]] = []
+    made: Staging | None = None
+    for step in range(checkpoint_pace._WARMING + 1):
+        pace.due(step, ring)
+        pace._staged(step, snapshot.refer(program), ring, later.append)
+        if made is None:  # the writing thread makes one slab, and no more until the end
+            made = pace._staging
+            later.pop()()
+            assert made is not None
+            assert 0 < len(made._buffers) < len(snapshot.refer(program).tensors)
+    assert "longer than a step" in events["rolling checkpoints"]
+    assert pace._staging is None
+    later[-1]()
+    assert made is not None
+    assert not made._buffers
 
 
 class Event:

@@ -239,7 +239,7 @@ def test_closing_does_not_wait_for_a_look_that_takes_long(tmp_path: Path, monkey
     monkeypatch.setattr(LookProcess, "answer", lambda _: None)
     monitor = monitor_of(tmp_path)
     monitor._ask(10, 10)
-    monitor._its_time = 99.0
+    monkeypatch.setattr(monitor._looker, "look", lambda: pytest.fail("the training process looked as well"))
     monitor.finish(11)
     monitor.close()
     view = steadyrun.open_run(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor
 
 import steadyrun
@@ -133,6 +134,26 @@ def test_random_states_come_back() -> None:
 def saved(tmp_path: Path) -> Path:
     tensor_files.save(tmp_path / "thing", {"a": torch.arange(1000)}, {"note": "x"})
     return tmp_path / "thing"
+
+
+KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
+KINDS += [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64]
+
+
+def test_safetensors_reads_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "_PIECE", 64)
+    values = torch.arange(30, dtype=torch.float32)
+    tensors = {f"of {kind}": values.to(kind, copy=True).view(5, 6) for kind in KINDS}
+    tensors |= {"bool": values > 3, "scalar": torch.tensor(2.5), "none": torch.empty(0, 3), "büffer/…": values}
+    tensors |= {"turned": values.view(5, 6).T, "every other": values[::2]}
+    written, digest = tensor_files.write_tensors(tmp_path / "ours", tensors)
+    back = load_file(tmp_path / "ours")
+    assert set(back) == set(tensors)
+    for name, tensor in tensors.items():
+        assert (back[name].dtype, back[name].shape) == (tensor.dtype, tensor.shape)
+        assert back[name].tolist() == tensor.tolist()
+    assert (tmp_path / "ours").stat().st_size == written
+    assert tensor_files.checksum(tmp_path / "ours") == digest
 
 
 def test_files_come_back(saved: Path) -> None:

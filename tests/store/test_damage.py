@@ -147,3 +147,20 @@ def test_a_torn_event_line_costs_itself(tmp_path: Path) -> None:
     view = open_run(tmp_path)
     assert [event.step for event in view.events()] == [1, 2]
     assert "line 2" in str(view.dropped[0])
+
+
+@pytest.mark.parametrize("most", [10**6, 5])
+@pytest.mark.parametrize("at", [None, 0.3, 0.6, 0.95])
+def test_readers_of_many_series_see_what_readers_of_one_see(
+    written, monkeypatch: pytest.MonkeyPatch, at: float | None, most: int
+) -> None:
+    root, data, ends = written
+    changed = bytearray(data)
+    if at is not None:
+        changed[int(ends[2] + at * (ends[3] - ends[2]))] ^= 0xFF
+    (root / "metrics/rank-00000/steps-001-00000.arrow").write_bytes(changed)
+    monkeypatch.setattr("steadyrun.store.columns._MOST_BATCHES", most)
+    many, one = open_run(root).as_of_now(), open_run(root)
+    for name in ("loss", "lr", "loss"):
+        assert points(many.series(name)) == points(one.series(name))
+        assert many.dropped == one.dropped

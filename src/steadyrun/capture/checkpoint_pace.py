@@ -82,19 +82,20 @@ class Checkpointing:
     ) -> tuple[Packed, Beside] | None:
         first = self._staging is None
         staging = self._staging = self._staging or Staging()
+        self._cost = state.nbytes / (staging.speed() or _BUS_SPEED)
+        if self._too_long(state.nbytes):
+            self._off, self._staging = True, None
+            later(staging.clear)
+            return None
         if ring is None or (first and state.nbytes <= _AT_ONCE):
             staging.make(wanted := staging.lacking(state.tensors), most=len(wanted))
         self._growing = first
         if wanted := staging.lacking(state.tensors):
             self._growing = True
+            staging.measure(state.tensors)
             later(lambda: self._make(staging, wanted))
             return None
         if ring is not None and not self._is_time(step, ring):
-            return None
-        speed = staging.speed() or _BUS_SPEED
-        self._cost = state.nbytes / speed
-        if self._too_long(state.nbytes):
-            self._off = True
             return None
         state.tensors, beside = staging.copies(state.tensors)
         self._last = step

@@ -139,9 +139,10 @@ def _write_batches(folder: Path, steps: list[KeptStep]) -> None:
     tensors: dict[str, Tensor] = to_tensors([kept_step.random for kept_step in steps])
     tensors |= to_tensors([kept_step.forward or kept_step.random for kept_step in steps], "forward")
     entries = []
+    if steps[-1].batch is not None:
+        arrived(steps[-1].batch)  # and so are those before it
     for kept_step in steps:
         assert kept_step.batch is not None
-        arrived(kept_step.batch)
         prefix = f"{kept_step.step:07d}/"
         tensors.update({prefix + name: tensor for name, tensor in kept_step.batch.tensors.items()})
         entries.append(

@@ -76,6 +76,23 @@ class Staging:
             self._buffers[name] = self._room(size).view(dtype).view(shape)
         return self._held_up
 
+    def clear(self) -> None:
+        """Let go of the memory."""
+        self._buffers.clear()
+        self._slab, self._used = None, 0
+
+    def measure(self, tensors: Mapping[str, Tensor]) -> None:
+        """Time a copy of what there is memory for, once: so `speed` is known before the rest is made."""
+        if self._timed is not None:
+            return
+        lacking = {name for name, _, _ in self.lacking(tensors)}
+        here: dict[torch.device, list[str]] = {}
+        for name, tensor in tensors.items():
+            if name not in lacking and tensor.device.type != "cpu":
+                here.setdefault(tensor.device, []).append(name)
+        for device, names in here.items():
+            self._copy_beside(device, names, tensors, self._buffers)
+
     def _room(self, size: int) -> Tensor:
         if size > SLAB:
             return self._fresh(size)

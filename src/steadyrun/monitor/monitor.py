@@ -33,8 +33,9 @@ _ITS_SHARE = 0.01  # of the time since the start that its looks may take, in CPU
 _ITS_START = 1.0  # seconds that they may take in any case
 _MOST_PROCESSES = 3  # that a run starts, if they are ended by others
 _HEAR_EVERY = 0.1  # seconds: asking a pipe lets other processes run, which takes milliseconds on a busy machine
-# How long closing a run waits for the last look. A long run may take a little longer to close.
-_LAST_SECONDS, _LAST_SHARE = 1.0, 0.001
+# How long closing a run waits for the last look, which takes about a second. On a busy machine everything takes longer,
+# and a long run may take a little longer to close.
+_LAST_SECONDS, _LAST_SHARE = 5.0, 0.001
 
 
 class LookPace:
@@ -220,8 +221,8 @@ class Monitor:
                 return _look_of(answer)
         except ProcessEndedError as problem:
             self._ended(problem, step)
-        if self._its_time <= seconds:
-            return self._looker.look()
+            if self._its_time <= seconds:
+                return self._looker.look()
         why = f"the last check takes longer than the {seconds:.0f} s that closing waits for it: run steadyrun check"
         self._writer.event("not-recorded", step, probe="the verdict at the end", why=why)
         return None

@@ -6,6 +6,7 @@ Both are written beside their names and moved there when complete, the JSON last
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SCHEMA = 1
+_PIECE = 2**22  # bytes to write and to hash at once
+_ALIGNED = 8  # bytes: where the tensors of a safetensors file begin
+_KINDS = {  # names of safetensors for those of torch
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 
 
 def require_safetensors() -> None:
@@ -31,21 +51,45 @@ def require_safetensors() -> None:
 
 def save(base: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
     """Write `base`.safetensors, then `base`.json with `content`."""
-    from safetensors.torch import save_file
-
     target = base.with_name(f"{base.name}.safetensors")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # safetensors makes its files readable for their owner alone
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-        temporary.chmod(mode)
-        seal = {"file": target.name, "bytes": temporary.stat().st_size, "sha256": checksum(temporary)}
+        written, digest = write_tensors(temporary, tensors)
+        seal = {"file": target.name, "bytes": written, "sha256": digest}
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     replace_file(base.with_name(f"{base.name}.json"), dumps({"schema": SCHEMA, "tensors": seal, **content}))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
+    """Write a safetensors file; its size and checksum.
+
+    Older versions of safetensors hold Python's lock while they write, which stops the training for as long.
+    """
+    ordered = sorted(tensors.items(), key=lambda entry: (-entry[1].element_size(), entry[0]))
+    entries, end = {}, 0
+    for name, tensor in ordered:
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        kind = _KINDS[str(tensor.dtype).removeprefix("torch.")]
+        entries[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    header += b" " * (-len(header) % _ALIGNED)
+    digest, written = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for content in (len(header).to_bytes(8, "little"), header, *(_bytes(tensor) for _, tensor in ordered)):
+            view = memoryview(content)
+            for start in range(0, len(view), _PIECE):
+                digest.update(view[start : start + _PIECE])
+                written += file.write(view[start : start + _PIECE])
+    return written, digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> Any:
+    import torch
+
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def load(base: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

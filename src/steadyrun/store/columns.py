@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,11 +21,12 @@ from steadyrun.store import compaction
 from steadyrun.store.compaction import REPLACES
 from steadyrun.store.jsonio import loads, regular_size
 from steadyrun.store.layout import parse_parquet, parse_segment
-from steadyrun.store.segment import STEP, TIME, SegmentReader, is_present, to_numpy
+from steadyrun.store.segment import STEP, TIME, Batch, SegmentReader, is_present, to_numpy
 
 _Result = TypeVar("_Result")
 _MOST_ROWS, _MOST_CELLS = 20_000_000, 1_000_000_000  # rows and cells to read of one table
 _OPEN = 16  # files of a kind to keep open
+_MOST_BATCHES = 50_000  # columns of batches to keep of one segment, about 10 MB
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
@@ -158,12 +160,26 @@ class SharedAxes:
         self.groups: dict[tuple[Path, int], tuple[pa.Array, pa.Array]] = {}
         self._files: dict[Path, pq.ParquetFile] = {}
         self._segments: dict[Path, SegmentReader] = {}
+        self._whole: dict[Path, list[Batch] | None] = {}
 
     def file(self, path: Path) -> pq.ParquetFile:
         return _kept(self._files, path, lambda: pq.ParquetFile(opened_file(path), page_checksum_verification=True))
 
     def segment(self, path: Path) -> SegmentReader:
         return _kept(self._segments, path, lambda: SegmentReader(path))
+
+    def batches(self, reader: SegmentReader, names: list[str]) -> Iterable[Batch]:
+        """Verified batches; those of a segment with few cells are taken apart once for all its series."""
+        whole = _kept(self._whole, reader.path, lambda: _whole(reader))
+        return reader.batches(names) if whole is None else whole
+
+
+def _whole(reader: SegmentReader) -> list[Batch] | None:
+    """All columns of a segment, as views of its map; None if they are too many, or damaged."""
+    batches = list(islice(reader.batches(reader.names), _MOST_BATCHES // max(1, len(reader.names)) + 1))
+    complete = len(batches) * len(reader.names) <= _MOST_BATCHES and not reader.dropped
+    reader.dropped = []
+    return batches if complete else None
 
 
 def _kept(cache: dict[Path, _Result], path: Path, make: Callable[[], _Result]) -> _Result:
@@ -190,7 +206,9 @@ def read_on(
         return _points(file, _parquet_rows(file, name, dropped, axes)), start
     reader = (axes or SharedAxes()).segment(file.path)
     reader.dropped = []
-    points = _points(file, _segment_rows(reader, name, start))
+    wanted = [STEP, TIME, name]
+    batches = axes.batches(reader, wanted) if axes is not None and start == 0 else reader.batches(wanted, start)
+    points = _points(file, _segment_rows(batches, name))
     dropped += reader.dropped
     return points, max(start, reader.position)
 
@@ -210,8 +228,8 @@ def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]])
     )
 
 
-def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    for batch in reader.batches([STEP, TIME, name], start):
+def _segment_rows(batches: Iterable[Batch], name: str) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
+    for batch in batches:
         step, at, value = batch.columns[STEP], batch.columns[TIME], batch.columns[name]
         if step is not None and at is not None and value is not None:
             yield step, at, value
