@@ -16,6 +16,7 @@ from torch import Tensor
 import steadyrun
 from steadyrun.capture import checkpoint_pace
 from steadyrun.capture.checkpoints import MOST
+from steadyrun.capture.writer_thread import Worker
 from steadyrun.program import tensor_files
 from steadyrun.replay.incident import choose, incidents_of
 from steadyrun.tutor.config import declared
@@ -57,8 +58,9 @@ class Guarded:
 
 @pytest.fixture(autouse=True)
 def _copies_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a copy may take long, and the next one then comes later than asked for."""
+    """On a busy machine a copy or a disk may take long, and the next one then comes later than asked for."""
     monkeypatch.setattr(checkpoint_pace, "_FREE", math.inf)
+    monkeypatch.setattr(Worker, "busy", property(lambda worker: bool(worker.wait())))
 
 
 def watched(run: steadyrun.Run, task: steadyrun.Task, **capture: int) -> None:
