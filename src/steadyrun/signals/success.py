@@ -14,7 +14,7 @@ from steadyrun.text import apart, shown
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
 _HIGHER = REWARDS | frozenset({
-    "accuracy", "acc", "acc1", "acc5", "top1", "top5", "prec1", "prec5", "winrate",
+    "accuracy", "acc", "correct", "acc1", "acc5", "top1", "top5", "prec1", "prec5", "winrate",
     "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
@@ -30,7 +30,7 @@ _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
     "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
     "last", "recent", "running", "rolling", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall",
-    "model", "learning", "testing",
+    "model", "learning", "testing", "top", "class", "classes",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
@@ -206,15 +206,18 @@ _A_CURVE = 7  # validations: the same number as losses for questions about their
 
 
 _A_FEW = 4  # losses: by chance they fall throughout in 1 of 24 orders
+_WITH_VALIDATION = 3  # losses and validations: both fall throughout in 1 of 36 orders
 
 
 def few_that_fall(run: Signals) -> str:
     """In words: the losses of a log too short for a curve, if they fall throughout by at least half; otherwise empty.
 
-    Validation must also have fallen and kept half of its fall.
+    Validation must also have fallen and kept half of its fall; three losses need a validation that falls throughout.
     """
     loss, val = run.maybe("loss"), run.maybe("val_loss")
-    if loss is None or not run.about("imported") or not _A_FEW <= len(loss) < _A_CURVE or run.first_nonfinite:
+    both = val is not None and len(val) >= _WITH_VALIDATION and float(np.max(np.diff(val.values))) < 0
+    fewest = _WITH_VALIDATION if both else _A_FEW
+    if loss is None or not run.about("imported") or not fewest <= len(loss) < _A_CURVE or run.first_nonfinite:
         return ""
     values = loss.values
     if float(np.max(np.diff(values))) >= 0 or values[0] <= 0 or values[-1] > values[0] / 2:

@@ -10,7 +10,7 @@ from steadyrun.signals.curves import Floats, chance_of_rise, largest_rise
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import is_held_out, is_reward, successes
+from steadyrun.signals.success import is_reward, successes
 from steadyrun.text import shown
 
 
@@ -66,8 +66,8 @@ def _else_improves(run: Signals, limit: Limits) -> bool:
 
 
 def surely_improves(run: Signals, limit: Limits) -> str:
-    """In words, which held-out loss or success improves steadily and beyond its noise; empty if none does."""
-    ways = {name: way for name, way in successes(run).items() if is_held_out(name) and not is_reward(name)}
+    """In words, whether validation or a success improves steadily and beyond its noise; empty if none does."""
+    ways = {name: way for name, way in successes(run).items() if not is_reward(name)}
     for name, way in ({"val_loss": -1} | ways).items():
         points = run.maybe(name)
         if points is None or len(points) < limit["points"]:

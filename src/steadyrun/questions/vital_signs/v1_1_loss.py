@@ -45,6 +45,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("runaway", f"{words}. {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}. {swinging}", measured)
+    if not known.moves_freely and (around := _around_a_guess(limit, loss, surely)):
+        return Finding("around", f"{words}. {around}", measured)
     if fallen > limit["fallen"] and (loss.start - loss.end > surely or loss.chance_of_fall < limit["steady"]):
         if known.moves_freely:
             return Finding("fell", f"{words}. It need not fall: {known.moves_freely}.", measured)
@@ -123,6 +125,18 @@ def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
         levels_there = (loss.start, loss.best, loss.end)
         if loss.points >= limit["points"] and all(abs(level / guess - 1) < limit["near"] for level in levels_there):
             return f" {words} {shown(guess)}."
+    return ""
+
+
+def _around_a_guess(limit: Limits, loss: Levels, surely: float) -> str:
+    """A sentence if a loss begins and ends near a guess, and climbed further above its start than it ends below it."""
+    highest = float(np.max(loss.stretches))
+    down = loss.start - loss.end
+    if loss.points < limit["points"] or highest - loss.start <= max(surely, abs(down)):
+        return ""
+    for guess, words in _GUESSES.items():
+        if max(abs(loss.start / guess - 1), abs(loss.end / guess - 1), abs(down) / guess) < limit["around"]:
+            return f"{words} {shown(guess)}, and the loss climbed to {shown(highest)} on the way."
     return ""
 
 
@@ -208,6 +222,14 @@ QUESTION = Question(
             meaning="how near a loss that does not fall must be to the loss of a guess",
             seed="",
             decision="only for 0.693, 2.303, 4.605, 6.908 and 0.25; other losses come this near by chance",
+        ),
+        Threshold(
+            name="around",
+            value=0.1,
+            unit="fraction of the loss of a guess",
+            meaning="a loss whose start and end are this near to a guess, and which climbed above it, has only swung",
+            seed="",
+            decision="five times the smallest fall that counts",
         ),
         Threshold(
             name="rate",
@@ -309,7 +331,21 @@ QUESTION = Question(
         Outcome(
             name="few", answer=PASS, meaning="only a few losses are recorded, and each is lower than the one before"
         ),
-        Outcome(name="else", answer=PASS, meaning="the loss is too noisy to judge, but held-out data shows progress"),
+        Outcome(
+            name="else",
+            answer=PASS,
+            meaning="the loss is too noisy to judge, but validation or a logged success shows progress",
+        ),
+        Outcome(
+            name="around",
+            answer=SUSPECT,
+            meaning="the loss swings about the loss of a guess",
+            fix="Divide the learning rate by ten. If the loss then falls steadily, it was too high.",
+            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the learning rate is wrong; if "
+            "not, the labels, the loss or the model is.",
+            may_pass=True,
+            symptom=True,
+        ),
         Outcome(
             name="partly-lost",
             answer=NOTE,

@@ -16,6 +16,7 @@ from steadyrun.importers.formats.dialects.printed_names import (
     MARK,
     SETTING,
     count_word,
+    counted,
     data_of,
     has_loss,
     is_noun,
@@ -28,12 +29,17 @@ from steadyrun.importers.number_text import NUMBER
 from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNTERS, TRAIN
 
 _SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?s)?(?!\w)))"
-TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
-"""A number, with the second of two blanks in front of it: padding does not change the shape of a line."""
+TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])(?<!top )(?<!@ )({_SPECIAL}|{NUMBER})", re.I)
+"""A number, with the second of two blanks in front of it: padding does not change the shape of a line.
+
+The one in `top 5 accuracy` belongs to the name."""
 
 _WITHIN = frozenset({"iter", "step", "batch", "update"})  # what may count within an epoch, or through all of them
 _GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
-_WHOLE = re.compile(r"\d[\d,_]*+")
+_GLUED = re.compile(
+    r"(?<![^\s\[(|,])(?P<word>epoch|ep|iter|itr|it|step|batch)(?=\d{1,12}(?![\w.%/-]))", re.I
+)  # `it00100`
+_WHOLE = re.compile(r"\d[\d,_]*+\.?")  # also at the end of a sentence
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
@@ -41,9 +47,10 @@ _EPOCH_BEHIND = re.compile(r" epochs?(?= )", re.I)
 _BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
-    r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
+    r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,|-(?=\s))|)"
     r"\s{0,2}(?:[\[({'\"]{1,3}|#|)\s{0,2}$"
 )
+_NAME_WORDS = 3  # of a name between two numbers
 _TAIL = 160  # characters in front of a number that can hold its name
 _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
@@ -59,12 +66,17 @@ _BEFORE_FIELDS = re.compile(r"\s{2}[A-Za-z][\w.-]{0,60}=")  # Sockeye: `3  epoch
 _TITLED = re.compile(  # `[ Train | 001/100 ]`: a title and the epoch it is of
     rf"\[\s{{0,2}}(?:{'|'.join(sorted(TRAIN | HELD_OUT))})\s{{0,2}}\|\s{{0,2}}$", re.I
 )
+_OWN_VALUE = re.compile(
+    r"\s{0,2}[:=]?\s{0,2}[-+]?(?:\d{0,9}\.\d|\d{1,9}%(?! ?\|))"
+)  # `Train: 0.91, Val: 0.88`: the word is the name
+_EITHER = re.compile(r"(?P<front>.* |)(?P<one>[A-Za-z]\w*)/(?P<other>[A-Za-z]\w*) (?P<rest>\w.*)")  # `min/max reward`
 _DURATION = re.compile(r"\s{0,2}(?:m?s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)\s{0,2}(?:[,;|)\]]|$)", re.I)
 
 
 def normal(line: str) -> str:
-    """A line in which every gap of several blanks or tabs is two blanks."""
-    return _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+    """A line in which every gap of several blanks or tabs is two blanks, and counts are apart from their words."""
+    line = _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+    return _GLUED.sub(r"\g<word> ", line)
 
 
 @dataclass
@@ -170,7 +182,9 @@ class _Learner:
 
     def template(self) -> Template:
         said = self.said
-        marks = [_Mark.of(mark) for mark in MARK.finditer(self.of.line)]
+        marks = [
+            _Mark.of(mark) for mark in MARK.finditer(self.of.line) if not _OWN_VALUE.match(self.of.line, mark.end())
+        ]
         if not self._named_behind():
             for first, joints in self.of.chains():
                 self._chain(first, joints)
@@ -207,6 +221,8 @@ class _Learner:
     def _chain(self, first: int, joints: str) -> None:
         """Give one number, or numbers that belong together, a meaning."""
         text, after = self.of.texts[first], self.of.texts[first + len(joints) + 1]
+        if text.strip() == "/" and self._other(first):
+            return
         adjacent = _ADJACENT.match(after)
         if adjacent and joints in ("", "-"):  # `3epoch:train:1-100batch:`
             self._count("epoch" if adjacent[1] else "batch", first + len(joints), None, 0)
@@ -218,7 +234,11 @@ class _Learner:
         if joints == "-" and (word := count_word(phrase := name_of(text[-_TAIL:]))):  # `loss of iterations 1-100: 0.3`
             self._pend(phrase)
             self._count(word, first + 1, None, self._rank_of(word, phrase))
-        if joints not in ("", "/"):
+        if joints.strip("/"):
+            return
+        if len(joints) > 1:  # `iteration 100/110/110`: the first counts
+            if word := count_word(name_of(text[-_TAIL:])):
+                self._count(word, first, None, self._rank_of(word, text))
             return
         if first and (unit := _UNIT.match(text)):
             text = text[unit.end() :]
@@ -241,7 +261,7 @@ class _Learner:
         if above in RUN_COUNTERS and self.of.whole(first):
             self.said.above = self.said.above or (above, first)
             return
-        word = count_word(phrase) if separator != "," else None
+        word = (count_word(phrase) or (counted(phrase) if total is not None else None)) if separator != "," else None
         if word is None and phrase.lower() in TRAIN and after.lstrip(" ]").startswith("[") and self.said.epoch is None:
             word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
         if word and (self.of.whole(first) or word == "epoch") and not after.lstrip().startswith("%"):
@@ -258,10 +278,8 @@ class _Learner:
                 self.said.divisors[first] = total
         elif total is not None:
             self._fraction(first, text, after)
-        elif (
-            phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first)
-        ):
-            self._pend(phrase)
+        elif name := self._placed_name(first, phrase, separator):
+            self.pending = name
             self._count("step", first, None, COUNTS.index("step"))
             behind = _BEHIND.match(after)
             self.behind = behind[0] if behind else ""
@@ -277,8 +295,16 @@ class _Learner:
             return 0
         return COUNTS.index(word) + len(COUNTS) * (phrase.lower() == "steps")
 
+    def _placed_name(self, first: int, phrase: str, separator: str) -> str | None:
+        """The name of the number behind this one, which is its place: `loss at 404 1.79`, `Train loss 404 1.79`."""
+        name, _, last = phrase.rpartition(" ")
+        if last.lower() in ("at", "after"):
+            return name if is_noun(name) and self._place(first) else None
+        plain = not separator and self.said.step is None and measured(phrase) and self._place(first)
+        return metric_name(phrase, separated=True) if plain and not self.of.whole(first + 1) else None
+
     def _place(self, index: int) -> bool:
-        """Whether a number is a place of the number behind it: `loss at 404 1.79`."""
+        """Whether a number is a place of the number behind it."""
         if index + 1 >= len(self.of.found) or not self.of.whole(index):
             return False
         between = _BEHIND.sub("", self.of.texts[index + 1], count=1)
@@ -337,6 +363,8 @@ class _Learner:
             return  # half of an identifier, or of the name of a file
         strong = separator[:1] in (":", "=", "-") or separator in ("is", "was")
         name = metric_name(phrase, strong)
+        if separator == "-" and not (name and is_noun(name)):
+            return  # a dash between fields
         if separator == "of" and self.of.whole(index) and re.match(r" [A-Za-z]{3}", after):
             return  # `a loss of 3 samples`
         if name and is_noun(name) and _DURATION.match(after):
@@ -356,6 +384,16 @@ class _Learner:
         ):
             self.weak.append((name, index))
 
+    def _other(self, index: int) -> bool:
+        """Whether this is the other one of two values with one name: `train/val loss: 0.4/0.5`."""
+        values = self.said.values
+        both = _EITHER.fullmatch(values[-1][0]) if values and values[-1][1] == index - 1 else None
+        if both is None:
+            return False
+        names = [f"{both['front']}{both[which]} {both['rest']}" for which in ("one", "other")]
+        values[-1:] = zip(names, (index - 1, index), strict=True)
+        return True
+
     def _begins(self, index: int) -> bool:
         """Whether nothing that was said stands in front of a whole number."""
         said = self.said
@@ -364,7 +402,7 @@ class _Learner:
     def _places(self) -> None:
         """What the fractions in brackets are: with two of them, `[0/25][10/500]`, the first counts epochs."""
         said, brackets = self.said, self.brackets
-        if len(brackets) > 1 and said.epoch is None and brackets[1] == brackets[0] + 2:
+        if len(brackets) > 1 and said.epoch is None and (said.bar or brackets[1] == brackets[0] + 2):
             said.epoch, brackets = brackets[0], brackets[1:]
         if brackets and (said.step is None or self._measures_a_batch(brackets[0])):
             last = brackets[-1] if said.bar else brackets[0]
@@ -393,8 +431,20 @@ class _Learner:
             said.step, said.counted = 0, True
             return
         last = 1 if of.joined(0) == "/" else 0
-        if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
+        if not of.whole(0) or of.joined(last) or of.joined(last + 1) == ":":
+            return
+        behind = of.texts[last + 1]
+        fraction = last == 1 and behind[:1] in (" ", "(", ",")
+        named = _FRONT.match(behind) or (behind[:1] == " " and self._only_names(behind))
+        if fraction or (named and said.epoch is None):
             said.step, said.counted = 0, True
+
+    @staticmethod
+    def _only_names(text: str) -> bool:
+        """Whether a text between two numbers is the name of the second alone: `12 train loss: 0.3`."""
+        match = _SEPARATOR.search(text)
+        front = text[: match.start()].strip() if match else text.strip()
+        return measured(front) and name_of(front) == front and len(front.split()) <= _NAME_WORDS
 
     def _evaluated(self) -> str:
         """The data of a line whose first value names it and whose others do not: `val Loss: 0.5 Acc: 0.7`."""

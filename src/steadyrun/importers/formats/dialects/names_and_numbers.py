@@ -17,7 +17,8 @@ from math import isfinite
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
 from steadyrun.importers.formats.dialects.printed_names import count_word, has_loss, is_noun, measured, title_of
-from steadyrun.importers.formats.jsonfile import parsed, row_of
+from steadyrun.importers.formats.dialects.unnamed_counts import counter_of
+from steadyrun.importers.formats.jsonfile import parsed, row_of_line
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
 from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, STARTS, TRAIN
@@ -30,7 +31,7 @@ _CLOCK, _FRONT = re.compile(r"\d\d:\d\d:\d\d"), 40  # characters of a line in wh
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
+_DUMP = re.compile(r"\b[A-Z]\w{2,40}\([\d, ]{0,40}\w{1,60}=")  # `Namespace(lr=0.1, …`, `Conv2d(3, 16, bias=`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
     r"\b(?:fold|seed|trial|run|repeat|stage)\b",
@@ -89,7 +90,8 @@ class LineReader:
         if self.block:
             yield from self.ended()
         if '":' in line and isinstance(entry := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
-            row = row_of({key: _counted(key, said) for key, said in entry.items()}, self.anomalies, f"line {number:,}")
+            entry = {key: _counted(key, said) for key, said in entry.items()}
+            row = _with_counts(row_of_line(entry, self.anomalies, f"line {number:,}"))
             placed = any(count_word(name) for name in row)
             if any(has_loss(name) or (placed and measured(name)) for name in row):
                 yield row
@@ -245,6 +247,13 @@ def _counted(key: object, said: object) -> object:
     return fraction[1] if fraction else said
 
 
+def _with_counts(row: dict[str, float]) -> dict[str, float]:
+    """A row whose counts may be nested: `metadata/epoch_num` is the epoch."""
+    nested = {name: count_word(name.rpartition("/")[2]) for name in row if "/" in name}
+    names = {name: "epoch" if word == "epoch" else "step" for name, word in nested.items() if word}
+    return {names.get(name, name): value for name, value in row.items()}
+
+
 def _evaluates(name: str) -> bool:
     return bool(_words(name) & HELD_OUT)
 
@@ -375,9 +384,12 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     ahead = list(islice(read_rows, _AHEAD))
     steps, settings = _Steps(ahead), _Settings(ahead)
     names = {name for row in ahead for name in row}
-    cost = next((name for name in names if name.lower() == "cost"), None)
-    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {cost}):
-        log.roles["loss"] = cost
+    for objective in ("cost", "total"):
+        plain = next((name for name in names if name.lower() == objective), None)
+        if plain is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {plain}):
+            log.roles["loss"] = plain
+    if not any("step" in row or "epoch" in row for row in ahead) and (counter := counter_of(ahead)) is not None:
+        log.roles["step"] = counter
     count = len(ahead)
     for index, row in enumerate(chain(ahead, read_rows)):
         kept = settings.left_out(row, index < count)
@@ -395,12 +407,14 @@ def _read_rows(lines: Lines, anomalies: Anomalies) -> Iterator[Row]:
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
     places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
-    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
-        names = [name for name in row if name not in AXIS]
-        about = next((name for name in names if has_loss(name)), names[0])
-        placed, loss = "step" in row or "epoch" in row, has_loss(about)
+    log = Log(iter(()))
+    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), log), _LOOKED_AT):
+        counter = log.roles.get("step", "step")
+        names = [name for name in row if name not in AXIS and name != counter]
+        about = next((name for name in names if has_loss(name)), next(iter(names), counter))
+        placed, loss = counter in row or "epoch" in row, has_loss(about)
         alike = places.setdefault((about, placed), set())
-        alike.add((row.get("epoch"), row.get("step")) if placed else tuple(row.values()))
+        alike.add((row.get("epoch"), row.get(counter)) if placed else tuple(row.values()))
         if len(alike) >= (2 if placed and loss else _REPEATED) and (placed or loss):
             return True
         if len(alike) >= _MEASURED and measured(about) and _timed(lines):
@@ -419,11 +433,13 @@ _NOUNS = (
 )  # fmt: skip
 _METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
+_PAIRS = r"\W{0,4}(?:\w{1,40} ){0,2}\w{1,40}=\d{1,15},?\s.{0,80}?[\w)]=-?\d{1,15}\.\d"  # `cycle=3 utility=0.5`
+
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC})",
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC}|{_PAIRS})",
         re.I,
     ),
     _rows,
