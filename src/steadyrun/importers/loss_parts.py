@@ -22,6 +22,7 @@ _LETTERS = ("L", "J")  # losses in formulas: `L_ctc` is a term of `L`
 _LOSS = LOSS | {"gloss", "dloss", "err"}
 _MAKERS = frozenset({"g", "gen", "generator", "gloss"})
 _JUDGES = frozenset({"d", "dis", "disc", "discriminator", "critic", "dloss"})
+_ERRORS = frozenset({"error", "errors"})  # of a player: `errorD`
 _SPELLED_OUT = (_MAKERS | _JUDGES) - {"g", "d"}
 _PLAYERS = frozenset({"generator", "discriminator"})  # these words mean nothing else
 _TERMS = frozenset({"real", "fake", "gan", "adv", "a", "b", "l1", "cycle", "idt"})  # what players print after a letter
@@ -102,7 +103,7 @@ def _opposed(names: Iterable[Words]) -> bool:
 
 def _plays(words: Words, side: Words) -> bool:
     """Whether a name is a player's; a single letter says so only beside a word of its trade."""
-    return bool(words & side) and bool(words & (_LOSS | _PLAYERS | _TERMS))
+    return bool(words & side) and bool(words & (_LOSS | _PLAYERS | _TERMS | _ERRORS))
 
 
 def _is_player(words: Words) -> bool:

@@ -102,6 +102,11 @@ def is_held_out(name: str) -> bool:
     return bool(words_of(name) & _HELD_OUT)
 
 
+def is_of_training(name: str) -> bool:
+    """Whether a name refers to training data."""
+    return bool(words_of(name) & _TRAIN)
+
+
 def has_success_alone(run: Signals) -> bool:
     """Whether a record has a measure of success and no loss."""
     return not run.has("loss") and not run.has("val_loss") and bool(successes(run))
@@ -162,6 +167,7 @@ def _best_level(values: Floats, size: int) -> float:
     return float(np.max(np.median(sliding_window_view(values, size), axis=1)))
 
 
+_OF_ANY_LOSS = frozenset({"loss", "losses", "err", "error", "errors", "cost"})  # `errorD` beside `loss_G`
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
 _NOT_A_LOSS = frozenset({
     "lr", "learning", "rate", "grad", "gradient", "norm", "time", "step", "steps", "params", "weight", "weights",
@@ -173,6 +179,12 @@ _DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "disc
 def opponents(run: Signals) -> list[tuple[str, str]]:
     """Pairs of losses whose names differ only in generator and discriminator, such as `G_A` and `D_A`."""
     names = {name: words for name in run.own if not (words := words_of(_taken_apart(name))) & _NOT_A_LOSS}
+    return _paired(names) or _paired(
+        {name: words - _OF_ANY_LOSS for name, words in names.items() if words & _OF_ANY_LOSS}
+    )
+
+
+def _paired(names: dict[str, frozenset[str]]) -> list[tuple[str, str]]:
     sides: dict[tuple[frozenset[str], str], str] = {}
     for name, words in names.items():
         for word in words & _DISCRIMINATORS.keys():

@@ -22,7 +22,7 @@ _SAYS_NOTHING = re.compile(r"(?:[a-z]|col|column|var|field|f|unnamed:?)?[ _]?\d+
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
-_JOINED = re.compile(r"\d{1,12}_[-+]?(?:\d+\.\d*|\.\d+|nan|inf)(?:e[-+]?\d+)?", re.I)  # `12_0.5`: a count and a value
+_JOINED = re.compile(r"^\d{1,12}_[-+]?(?:\d+\.\d*|\.\d+|nan|inf)(?:e[-+]?\d+)?", re.I)  # `12_0.5`: a count and a value
 _WHOLE = "\x1f"  # between the cells of a table of one column, whose numbers may have commas in them
 
 

@@ -97,11 +97,12 @@ def _won(run: Signals, limit: Limits) -> Finding | None:
             continue
         made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
         surely = limit["errors"] * made.error
-        gone = judge.later < judge.start / limit["won"]
+        began = max(judge.start, true_start(run.points(discriminator).values))
+        gone = judge.later < began / limit["won"]
         if gone and made.end - made.start > surely and made.best - made.end <= surely:
-            words = f"{discriminator} fell from {shown(judge.start)} to {shown(judge.end)} and stays there, "
+            words = f"{discriminator} fell from {shown(began)} to {shown(judge.end)} and stays there, "
             words += f"while {generator} rose from {shown(made.start)} to {shown(made.end)}."
-            measured = {"start": judge.start, "end": judge.end, "generator": made.end}
+            measured = {"start": began, "end": judge.end, "generator": made.end}
             return Finding("won", words, measured)
     return None
 

@@ -17,6 +17,7 @@ from steadyrun.questions.vital_signs.improvement import (
     surely_improves,
     within_noise,
 )
+from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
@@ -41,6 +42,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss of a policy does not show its success", "episodic_return")
     if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
         return Finding("in-play", f"{words}. Neither side has won ({known.moves_freely}).", measured)
+    if not known.moves_freely and (same := _one_value(run)):
+        return Finding("constant", same, measured)
     if (runaway := _runaway(run, limit, loss)) is not None:
         return Finding("runaway", f"{words}. {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
@@ -128,6 +131,14 @@ def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
     return ""
 
 
+def _one_value(run: Signals) -> str:
+    """A sentence if every loss is the same number to the last digit; else empty."""
+    values = run.points("loss").values
+    if float(np.ptp(values)) > 0:
+        return ""
+    return f"Loss is exactly {shown(values[0])} in all {len(values)} rows."
+
+
 def _around_a_guess(limit: Limits, loss: Levels, surely: float) -> str:
     """A sentence if a loss begins and ends near a guess, and climbed further above its start than it ends below it."""
     highest = float(np.max(loss.stretches))
@@ -166,6 +177,8 @@ def _validation_holds(run: Signals, limit: Limits, loss: Levels) -> bool:
     val = run.maybe("val_loss")
     if val is None or len(val) < limit["validations"] or float(np.min(val.values)) <= 0:
         return False
+    if chance_of_rise(val.values[int(np.argmin(val.values)) :]) < limit["unsure"]:
+        return False  # it climbs as well
     best, end = float(np.min(val.values)), float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
     return 0 < best < loss.start and math.log(end / best) < limit["some"] * math.log(loss.start / best)
 
@@ -335,6 +348,17 @@ QUESTION = Question(
             name="else",
             answer=PASS,
             meaning="the loss is too noisy to judge, but validation or a logged success shows progress",
+        ),
+        Outcome(
+            name="constant",
+            answer=SUSPECT,
+            meaning="the loss never changes: nothing is learned, or it is not measured",
+            fix="Print the loss of a few batches with all its digits. If it varies, log more digits; if not, check "
+            "that the targets reach the loss and are not all masked, and that its gradient reaches the parameters.",
+            experiment="Print the loss of one batch and the norm of its gradient. If the gradient is 0, the loss does "
+            "not depend on the model; if not, the log does not show the loss that is trained.",
+            may_pass=True,
+            symptom=True,
         ),
         Outcome(
             name="around",

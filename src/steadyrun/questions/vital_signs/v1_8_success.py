@@ -127,10 +127,10 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 def _full(end: float) -> bool:
     """Whether a share of right answers is all of them, in percent or as a fraction: it cannot rise any more."""
-    return round(end, 2) in (1, _ALL)
+    return round(end, 2) in (1, _PERCENT)
 
 
-_ALL = 100
+_PERCENT = 100
 _ORDER = ("rose", "flat", "collapsed", "fell")
 
 

@@ -36,6 +36,7 @@ The one in `top 5 accuracy` belongs to the name."""
 
 _WITHIN = frozenset({"iter", "step", "batch", "update"})  # what may count within an epoch, or through all of them
 _GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
+_DRAWN = re.compile(r"%\|[#\d =>.-]{0,200}\|")  # a bar of tqdm in ASCII ends in a digit: `|##5       |`
 _GLUED = re.compile(
     r"(?<![^\s\[(|,])(?P<word>epoch|ep|iter|itr|it|step|batch)(?=\d{1,12}(?![\w.%/-]))", re.I
 )  # `it00100`
@@ -69,13 +70,15 @@ _TITLED = re.compile(  # `[ Train | 001/100 ]`: a title and the epoch it is of
 _OWN_VALUE = re.compile(
     r"\s{0,2}[:=]?\s{0,2}[-+]?(?:\d{0,9}\.\d|\d{1,9}%(?! ?\|))"
 )  # `Train: 0.91, Val: 0.88`: the word is the name
-_EITHER = re.compile(r"(?P<front>.* |)(?P<one>[A-Za-z]\w*)/(?P<other>[A-Za-z]\w*) (?P<rest>\w.*)")  # `min/max reward`
+_EITHER = re.compile(r"[A-Za-z]\w*+/[A-Za-z]\w*+")  # `min/max` of `min/max reward`
 _DURATION = re.compile(r"\s{0,2}(?:m?s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)\s{0,2}(?:[,;|)\]]|$)", re.I)
 
 
 def normal(line: str) -> str:
     """A line in which every gap of several blanks or tabs is two blanks, and counts are apart from their words."""
     line = _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+    if "%|" in line:
+        line = _DRAWN.sub("%|#|", line)
     return _GLUED.sub(r"\g<word> ", line)
 
 
@@ -387,10 +390,11 @@ class _Learner:
     def _other(self, index: int) -> bool:
         """Whether this is the other one of two values with one name: `train/val loss: 0.4/0.5`."""
         values = self.said.values
-        both = _EITHER.fullmatch(values[-1][0]) if values and values[-1][1] == index - 1 else None
+        words = values[-1][0].split() if values and values[-1][1] == index - 1 else []
+        both = next((word for word in words[:-1] if _EITHER.fullmatch(word)), None)
         if both is None:
             return False
-        names = [f"{both['front']}{both[which]} {both['rest']}" for which in ("one", "other")]
+        names = [" ".join(one if word == both else word for word in words) for one in both.split("/")]
         values[-1:] = zip(names, (index - 1, index), strict=True)
         return True
 

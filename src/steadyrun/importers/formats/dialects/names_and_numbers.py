@@ -48,16 +48,16 @@ _BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: pri
     r"(?=[^\n]{0,200}?\b(?:19|20)\d\d\b)(?=[^\n]{0,200}?\d\d:\d\d)[^\n]{0,200}?(?P=rule){3}\s*+$", re.I
 )  # fmt: skip
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
-_FRACTION = re.compile(r"\s*+(\d++)\s*+/\s*+\d++\s*+")
+_FRACTION = re.compile(r"^\s*+(\d++)\s*+/\s*+\d++\s*+")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
 _RECORDS = frozenset({"best", "lowest", "highest", "min", "max", "minimum", "maximum"})
 
-_INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
+_INNER, _TOTAL, _LOOSE, _BELOW = "\0inner", "\0total", "\0loose", "\0below"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
-count with a word; and whether a row has no place of its own."""
-_OWN = (_INNER, _TOTAL, _LOOSE)
+count with a word; whether a row has no place of its own; and whether its epoch was named in a line above."""
+_OWN = (_INNER, _TOTAL, _LOOSE, _BELOW)
 AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
 
 
@@ -156,7 +156,7 @@ class LineReader:
             row = {name: value for name, value in row.items() if isfinite(value) or not _words(name) & _RECORDS}
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
-            placed["epoch"] = self.heading["epoch"]
+            placed["epoch"], placed[_BELOW] = self.heading["epoch"], 1.0
         if not where:
             placed[_LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
@@ -270,6 +270,8 @@ class _Steps:
         grown = [(before, now) for before, now in pairwise(placed) if now["epoch"] > before["epoch"]]
         over = any(now["step"] <= before["step"] for before, now in grown)
         self.over = {_INNER: over or len(grown) < 2, _TOTAL: over}  # whether steps start over in every epoch
+        at_end = any(row["step"] == row.get(_INNER, row.get(_TOTAL)) for row in placed)
+        self.more = float(at_end and any(row["step"] == 0 for row in placed))  # an epoch counts from 0 to its length
         self.last: Row = {}
 
     def counted(self, row: Row) -> dict[str, float]:
@@ -282,7 +284,7 @@ class _Steps:
             self.over = dict.fromkeys(self.over, True)
         self.last = row
         if self.over[kind]:
-            counted[EPOCH_LENGTH] = row[kind]
+            counted[EPOCH_LENGTH] = row[kind] + self.more
         return counted
 
 
@@ -347,10 +349,11 @@ def _in_epochs(rows: Iterator[Row]) -> Iterator[Row]:
         return
     waiting: list[Row] = []
     last = -1.0
-    for row in chain(ahead, rows):
+    for each in chain(ahead, rows):
+        row = {name: value for name, value in each.items() if name != "epoch"} if _BELOW in each else each
         if "epoch" in row or len(waiting) >= _LONGEST_EPOCH:
             last = row.get("epoch", last + 1)
-            yield from ({"epoch": last, **each} for each in waiting)
+            yield from ({"epoch": last, **held} for held in waiting)
             waiting.clear()
         if "epoch" in row:
             yield row
@@ -360,13 +363,15 @@ def _in_epochs(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _named_at_their_end(ahead: list[Row]) -> bool:
-    """Whether steps go back, each time right after a row that has an epoch and no step."""
-    places = [row for row in ahead if "epoch" in row or "step" in row]
-    if not places or "step" not in places[0] or any("epoch" in row and "step" in row for row in places):
+    """Whether steps go back, each time right after a row that has an epoch of its own and no step."""
+    places = [row for row in ahead if "step" in row or ("epoch" in row and _BELOW not in row)]
+    if not places or "step" not in places[0] or "epoch" in places[0]:
+        return False
+    if any("epoch" in row and "step" in row and _BELOW not in row for row in places):
         return False
     top, named, ends = -1.0, False, 0
     for row in places:
-        if "epoch" in row:
+        if "step" not in row:
             named = True
             continue
         if row["step"] <= top:
@@ -433,7 +438,7 @@ _NOUNS = (
 )  # fmt: skip
 _METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
-_PAIRS = r"\W{0,4}(?:\w{1,40} ){0,2}\w{1,40}=\d{1,15},?\s.{0,80}?[\w)]=-?\d{1,15}\.\d"  # `cycle=3 utility=0.5`
+_PAIRS = r"(?<![\w.])\w{1,40}+=\d{1,15}+,?\s.{0,80}?[\w)]=-?\d{1,15}\.\d"  # `cycle=3 utility=0.5`
 
 DIALECT = Dialect(
     "text",

@@ -7,7 +7,7 @@ import re
 from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
 MARK = re.compile(
-    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|\.\s|$)(?! ?loss)", re.I
+    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|[.,]\s|$)(?! ?loss)", re.I
 )
 """A word that says which data the numbers behind it are about."""
 
@@ -38,8 +38,9 @@ _PLACED = frozenset({"at", "after", "for", "in", "on"})  # `loss at step`
 
 _NOUN = re.compile(
     r"(?:^|[\W_])(?:[a-z0-9]*loss(?:es)?|lr|l\.r\.?|learning[ _]rate|(?:grad(?:ient)?[ _])?norm|gnorm|ppl|perplexity|"
-    r"xent|cross[ _-]?entropy|cost|nll|elbo|reward|return|score|acc(?:uracy)?\d?|correct|acc@\d|top-?[15]|prec@\d|bleu|"
-    r"wer|cer|map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
+    r"xent|cross[ _-]?entropy|costs?|nll|elbo|rewards?|returns?|scores?|acc(?:uracy)?\d?|accuracies|"
+    r"correct|acc@\d|top-?[15]|prec@\d|bleu|wer|cer|map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|"
+    r"kl|mse|mae|rmse|errors?|err|objective)(?:$|[\W_])",
     re.I,
 )
 _OPTIMISER = re.compile(r"lr|l\.r|rate|norm", re.I)
@@ -47,7 +48,7 @@ _QUALIFIER = frozenset({
     "train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev", "total", "avg", "average",
     "mean", "running", "lm", "cross", "ce", "nll", "loss", "grad", "gradient", "global", "learning", "current", "l2",
     "dynamic", "smoothed", "best", "min", "max", "epoch", "batch", "generator", "discriminator", "actor", "critic",
-    "policy", "value", "reconstruction", "kl",
+    "policy", "value", "reconstruction", "kl", "negative", "neg",
 })  # fmt: skip
 _STOP = frozenset({
     "a", "an", "the", "with", "at", "for", "of", "to", "in", "and", "is", "was", "on", "by", "after", "from", "got",
