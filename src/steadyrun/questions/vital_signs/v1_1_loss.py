@@ -10,6 +10,13 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.vital_signs.games import GAME_LIMITS, GAME_OUTCOMES, game_over, in_balance
+from steadyrun.questions.vital_signs.guesses import (
+    GUESS_LIMITS,
+    GUESS_OUTCOMES,
+    around_a_guess,
+    at_a_guess,
+    one_value,
+)
 from steadyrun.questions.vital_signs.improvement import (
     DESCENT_LIMITS,
     course,
@@ -42,13 +49,13 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss of a policy does not show its success", "episodic_return")
     if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
         return Finding("in-play", f"{words}. Neither side has won ({known.moves_freely}).", measured)
-    if not known.moves_freely and (same := _one_value(run)):
+    if not known.moves_freely and (same := one_value(run)):
         return Finding("constant", same, measured)
     if (runaway := _runaway(run, limit, loss)) is not None:
         return Finding("runaway", f"{words}. {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}. {swinging}", measured)
-    if not known.moves_freely and (around := _around_a_guess(limit, loss, surely)):
+    if not known.moves_freely and (around := around_a_guess(limit, loss, surely)):
         return Finding("around", f"{words}. {around}", measured)
     if fallen > limit["fallen"] and (loss.start - loss.end > surely or loss.chance_of_fall < limit["steady"]):
         if known.moves_freely:
@@ -79,7 +86,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         outcome = "rose" if must else "unjudged"
         return Finding(outcome, f"{words}.", measured)
     if loss.start - loss.end > surely:
-        stuck = _at_a_guess(run, limit, loss)
+        stuck = at_a_guess(run, limit, loss)
         half = len(loss.stretches) // 2
         must = (known.start == RANDOM and loss.steps >= limit["patience"]) or never_improves(run, limit, loss, half)
         start, end = apart(loss.start, loss.end)
@@ -89,7 +96,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             return Finding("else", f"{words}, but {instead}.", measured)
         return Finding("flat" if stuck else "little" if must else "unjudged", f"{words}.{stuck}", measured)
     must = known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"]
-    stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
+    stuck = at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
     words = f"{words}{within_noise(surely)}"
     if must or stuck or never_improves(run, limit, loss):
         return Finding("flat", f"{words}.{stuck}", measured)
@@ -111,44 +118,6 @@ def _climbs(loss: Levels, limit: Limits, surely: float) -> bool:
 
 
 _SCALE = " on a log scale"  # how Levels.lost measures
-_CLASSES = (2, 10, 100, 1000)
-_GUESSES = {math.log(count): f"Guessing among {count:,} classes costs" for count in _CLASSES}
-_GUESSES[0.25] = "Always predicting 0.5 for targets of 0 and 1 has a squared error of"
-
-
-def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
-    """A sentence if a loss that does not fall stays at the loss of a model that ignores its inputs; else empty.
-
-    With a learning rate near zero a loss may stay anywhere.
-    """
-    rates = run.maybe("lr/0")
-    if rates is not None and float(np.max(rates.values)) < limit["rate"]:
-        return ""
-    for guess, words in _GUESSES.items():
-        levels_there = (loss.start, loss.best, loss.end)
-        if loss.points >= limit["points"] and all(abs(level / guess - 1) < limit["near"] for level in levels_there):
-            return f" {words} {shown(guess)}."
-    return ""
-
-
-def _one_value(run: Signals) -> str:
-    """A sentence if every loss is the same number to the last digit; else empty."""
-    values = run.points("loss").values
-    if float(np.ptp(values)) > 0:
-        return ""
-    return f"Loss is exactly {shown(values[0])} in all {len(values)} rows."
-
-
-def _around_a_guess(limit: Limits, loss: Levels, surely: float) -> str:
-    """A sentence if a loss begins and ends near a guess, and climbed further above its start than it ends below it."""
-    highest = float(np.max(loss.stretches))
-    down = loss.start - loss.end
-    if loss.points < limit["points"] or highest - loss.start <= max(surely, abs(down)):
-        return ""
-    for guess, words in _GUESSES.items():
-        if max(abs(loss.start / guess - 1), abs(loss.end / guess - 1), abs(down) / guess) < limit["around"]:
-            return f"{words} {shown(guess)}, and the loss climbed to {shown(highest)} on the way."
-    return ""
 
 
 def _runaway(run: Signals, limit: Limits, loss: Levels) -> str | None:
@@ -227,30 +196,6 @@ QUESTION = Question(
             decision="half a run above this level is not noise, whatever the first loss was; if validation stays near "
             "its best, training has become harder",
             of="later",
-        ),
-        Threshold(
-            name="near",
-            value=0.01,
-            unit="fraction",
-            meaning="how near a loss that does not fall must be to the loss of a guess",
-            seed="",
-            decision="only for 0.693, 2.303, 4.605, 6.908 and 0.25; other losses come this near by chance",
-        ),
-        Threshold(
-            name="around",
-            value=0.1,
-            unit="fraction of the loss of a guess",
-            meaning="a loss whose start and end are this near to a guess, and which climbed above it, has only swung",
-            seed="",
-            decision="five times the smallest fall that counts",
-        ),
-        Threshold(
-            name="rate",
-            value=1e-9,
-            unit="learning rate",
-            meaning="a learning rate that never exceeds this moves nothing",
-            seed="",
-            decision="a tenth of the lowest learning rates in use",
         ),
         Threshold(
             name="points",
@@ -336,11 +281,13 @@ QUESTION = Question(
         ),
         *DESCENT_LIMITS,
         *GAME_LIMITS,
+        *GUESS_LIMITS,
         LOSSES,
     ),
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and ends near its best"),
         *GAME_OUTCOMES,
+        *GUESS_OUTCOMES,
         Outcome(
             name="few", answer=PASS, meaning="only a few losses are recorded, and each is lower than the one before"
         ),
@@ -348,27 +295,6 @@ QUESTION = Question(
             name="else",
             answer=PASS,
             meaning="the loss is too noisy to judge, but validation or a logged success shows progress",
-        ),
-        Outcome(
-            name="constant",
-            answer=SUSPECT,
-            meaning="the loss never changes: nothing is learned, or it is not measured",
-            fix="Print the loss of a few batches with all its digits. If it varies, log more digits; if not, check "
-            "that the targets reach the loss and are not all masked, and that its gradient reaches the parameters.",
-            experiment="Print the loss of one batch and the norm of its gradient. If the gradient is 0, the loss does "
-            "not depend on the model; if not, the log does not show the loss that is trained.",
-            may_pass=True,
-            symptom=True,
-        ),
-        Outcome(
-            name="around",
-            answer=SUSPECT,
-            meaning="the loss swings about the loss of a guess",
-            fix="Divide the learning rate by ten. If the loss then falls steadily, it was too high.",
-            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the learning rate is wrong; if "
-            "not, the labels, the loss or the model is.",
-            may_pass=True,
-            symptom=True,
         ),
         Outcome(
             name="partly-lost",

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from steadyrun.importers.formats.dialects.line_numbers import Numbers
 from steadyrun.importers.formats.dialects.printed_names import (
     COUNTS,
     HEADINGS,
@@ -40,7 +41,7 @@ _DRAWN = re.compile(r"%\|[#\d =>.-]{0,200}\|")  # a bar of tqdm in ASCII ends in
 _GLUED = re.compile(
     r"(?<![^\s\[(|,])(?P<word>epoch|ep|iter|itr|it|step|batch)(?=\d{1,12}(?![\w.%/-]))", re.I
 )  # `it00100`
-_WHOLE = re.compile(r"\d[\d,_]*+\.?")  # also at the end of a sentence
+
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
@@ -106,52 +107,9 @@ class Template:
         return [index for index in (self.step, self.total) if index is not None]
 
 
-@dataclass
-class _Numbers:
-    """The numbers of one line, and the text in front of and behind each."""
-
-    line: str
-    texts: list[str]
-    found: list[str]
-    starts: list[int]
-
-    @classmethod
-    def of(cls, line: str, parts: list[str]) -> _Numbers:
-        starts, at = [], 0
-        for index, part in enumerate(parts):
-            if index % 2:
-                starts.append(line.find(part, at))
-                at = starts[-1]
-            at += len(part)
-        return cls(line, parts[::2], parts[1::2], starts)
-
-    def whole(self, index: int) -> bool:
-        return _WHOLE.fullmatch(self.found[index]) is not None
-
-    def joined(self, index: int) -> str:
-        """What joins a number with the next one: `/` of a fraction, `:` of a time, `-` of a date or a range."""
-        if index + 1 >= len(self.found) or not (self.whole(index) and self.found[index + 1][0].isdigit()):
-            return ""
-        between = self.texts[index + 1]
-        if between in (":", "-"):
-            return between
-        return "/" if between.strip() in ("/", "of") and self.whole(index + 1) else ""
-
-    def chains(self) -> list[tuple[int, str]]:
-        """(first number, what joins it with the following ones), for every number or chain of numbers."""
-        chains, index = [], 0
-        while index < len(self.found):
-            joints = ""
-            while joint := self.joined(index + len(joints)):
-                joints += joint
-            chains.append((index, joints))
-            index += len(joints) + 1
-        return chains
-
-
 def learnt(line: str, parts: list[str]) -> Template:
     """The template of a line that was split at its numbers."""
-    return _Learner(_Numbers.of(line, parts)).template()
+    return _Learner(Numbers.of(line, parts)).template()
 
 
 @dataclass(frozen=True)
@@ -173,7 +131,7 @@ class _Mark:
 class _Learner:
     """Goes through a line from left to right."""
 
-    def __init__(self, numbers: _Numbers) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.of = numbers
         self.said = Template()
         self.weak: list[tuple[str, int]] = []  # names without a separator: they count beside others only

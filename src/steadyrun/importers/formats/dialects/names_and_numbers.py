@@ -11,20 +11,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from math import isfinite
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
 from steadyrun.importers.formats.dialects.printed_names import count_word, has_loss, is_noun, measured, title_of
+from steadyrun.importers.formats.dialects.row_places import AXIS, BELOW, INNER, LOOSE, TOTAL, Steps, in_epochs
 from steadyrun.importers.formats.dialects.unnamed_counts import counter_of
 from steadyrun.importers.formats.jsonfile import parsed, row_of_line
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, STARTS, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNT, STARTS, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
-_LONGEST_EPOCH = 50_000  # rows that wait for the name of their epoch
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
 _MEASURED = 10  # values of a metric without a step, in lines with a time: they are a course, fewer are a result
 _CLOCK, _FRONT = re.compile(r"\d\d:\d\d:\d\d"), 40  # characters of a line in which a logger prints the time
@@ -53,12 +53,6 @@ _FRACTION = re.compile(r"^\s*+(\d++)\s*+/\s*+\d++\s*+")
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
 _RECORDS = frozenset({"best", "lowest", "highest", "min", "max", "minimum", "maximum"})
-
-_INNER, _TOTAL, _LOOSE, _BELOW = "\0inner", "\0total", "\0loose", "\0below"
-"""Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
-count with a word; whether a row has no place of its own; and whether its epoch was named in a line above."""
-_OWN = (_INNER, _TOTAL, _LOOSE, _BELOW)
-AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
 
 
 @dataclass
@@ -131,11 +125,11 @@ class LineReader:
 
     def _row(self, said: Template, texts: list[str], number: int) -> Iterator[Row]:
         where = self._where(said, texts, number)
-        total = where.get(_TOTAL, self.total)
+        total = where.get(TOTAL, self.total)
         own = not said.counted or total != self.total >= 0
         batches = said.held_out and said.total is not None and own  # an evaluation counts its own batches
         if batches:
-            at, of = where.pop("step", 0.0), where.pop(_TOTAL if said.counted else _INNER, 0.0)
+            at, of = where.pop("step", 0.0), where.pop(TOTAL if said.counted else INNER, 0.0)
             if at < of - 1:
                 return  # the last line of an evaluation is its result
         else:
@@ -156,9 +150,9 @@ class LineReader:
             row = {name: value for name, value in row.items() if isfinite(value) or not _words(name) & _RECORDS}
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
-            placed["epoch"], placed[_BELOW] = self.heading["epoch"], 1.0
+            placed["epoch"], placed[BELOW] = self.heading["epoch"], 1.0
         if not where:
-            placed[_LOOSE] = 1.0
+            placed[LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
         if "epoch" in where and self.heading.get("epoch", where["epoch"]) != where["epoch"]:
@@ -178,7 +172,7 @@ class LineReader:
     def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
         """Epoch and step of a line."""
         where: dict[str, float] = {}
-        long = _TOTAL if said.counted else _INNER
+        long = TOTAL if said.counted else INNER
         for name, index in (("epoch", said.epoch), ("step", said.step), (long, said.total)):
             value = None if index is None else read(texts[index], self.anomalies, f"line {number:,}")
             if value is not None and (name == "epoch" or value == value // 1):
@@ -231,7 +225,7 @@ class LineReader:
             self.bar = None
 
     def _drawn(self, said: Template, row: dict[str, float]) -> Iterator[Row]:
-        key = (row.get("step"), row.get(_INNER), row.get("epoch")) if said.bar else None
+        key = (row.get("step"), row.get(INNER), row.get("epoch")) if said.bar else None
         if self.bar and self.bar[0] != key:
             yield self.bar[1]
             self.bar = None
@@ -262,45 +256,19 @@ def _words(name: str) -> set[str]:
     return set(re.split(r"[\W_]+", name.lower()))
 
 
-class _Steps:
-    """Tells steps that start over in every epoch, which get the length of the epoch, from steps of the whole run."""
-
-    def __init__(self, ahead: list[Row]) -> None:
-        placed = [row for row in ahead if "epoch" in row and "step" in row and (_INNER in row or _TOTAL in row)]
-        grown = [(before, now) for before, now in pairwise(placed) if now["epoch"] > before["epoch"]]
-        over = any(now["step"] <= before["step"] for before, now in grown)
-        self.over = {_INNER: over or len(grown) < 2, _TOTAL: over}  # whether steps start over in every epoch
-        at_end = any(row["step"] == row.get(_INNER, row.get(_TOTAL)) for row in placed)
-        self.more = float(at_end and any(row["step"] == 0 for row in placed))  # an epoch counts from 0 to its length
-        self.last: Row = {}
-
-    def counted(self, row: Row) -> dict[str, float]:
-        """A row without the columns of this file, and with the length of its epoch."""
-        kind = _INNER if _INNER in row else _TOTAL
-        counted = {name: value for name, value in row.items() if name not in _OWN}
-        if kind not in row or "step" not in row or "epoch" not in row:
-            return counted
-        if self.last and row["epoch"] > self.last["epoch"] and row["step"] <= self.last["step"]:
-            self.over = dict.fromkeys(self.over, True)
-        self.last = row
-        if self.over[kind]:
-            counted[EPOCH_LENGTH] = row[kind] + self.more
-        return counted
-
-
 class _Settings:
     """Tells the settings of a run from its series."""
 
     def __init__(self, ahead: list[Row]) -> None:
-        self.loose = Counter(name for row in ahead if _LOOSE in row for name in row)
-        self.placed = Counter(name for row in ahead if _LOOSE not in row for name in row)
+        self.loose = Counter(name for row in ahead if LOOSE in row for name in row)
+        self.placed = Counter(name for row in ahead if LOOSE not in row for name in row)
         self.begun = False
         self.at: tuple[float | None, float | None] = (None, None)  # epoch and step of the last line with a place
         self.given: set[str] = set()  # what lines with a place say there
 
     def left_out(self, row: Row, known: bool) -> dict[str, float]:
         """A row without settings; `known`: its names were counted before."""
-        loose = _LOOSE in row
+        loose = LOOSE in row
         counts = self.loose if loose else self.placed
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
@@ -341,53 +309,10 @@ class _Settings:
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
 
 
-def _in_epochs(rows: Iterator[Row]) -> Iterator[Row]:
-    """Rows of steps that start over in epochs, each with its epoch, if only a summary at the end names that."""
-    ahead = list(islice(rows, _AHEAD))
-    if not _named_at_their_end(ahead):
-        yield from chain(ahead, rows)
-        return
-    waiting: list[Row] = []
-    last = -1.0
-    for each in chain(ahead, rows):
-        row = {name: value for name, value in each.items() if name != "epoch"} if _BELOW in each else each
-        if "epoch" in row or len(waiting) >= _LONGEST_EPOCH:
-            last = row.get("epoch", last + 1)
-            yield from ({"epoch": last, **held} for held in waiting)
-            waiting.clear()
-        if "epoch" in row:
-            yield row
-        else:
-            waiting.append(row)
-    yield from ({"epoch": last + 1, **row} if "step" in row else row for row in waiting)
-
-
-def _named_at_their_end(ahead: list[Row]) -> bool:
-    """Whether steps go back, each time right after a row that has an epoch of its own and no step."""
-    places = [row for row in ahead if "step" in row or ("epoch" in row and _BELOW not in row)]
-    if not places or "step" not in places[0] or "epoch" in places[0]:
-        return False
-    if any("epoch" in row and "step" in row and _BELOW not in row for row in places):
-        return False
-    top, named, ends = -1.0, False, 0
-    for row in places:
-        if "step" not in row:
-            named = True
-            continue
-        if row["step"] <= top:
-            if not named:
-                return False
-            ends += 1
-        elif named:
-            return False
-        top, named = row["step"], False
-    return ends > 0
-
-
 def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
-    read_rows = _in_epochs(_read_rows(lines, anomalies))
+    read_rows = in_epochs(_read_rows(lines, anomalies))
     ahead = list(islice(read_rows, _AHEAD))
-    steps, settings = _Steps(ahead), _Settings(ahead)
+    steps, settings = Steps(ahead), _Settings(ahead)
     names = {name for row in ahead for name in row}
     for objective in ("cost", "total"):
         plain = next((name for name in names if name.lower() == objective), None)
