@@ -75,6 +75,14 @@ def test_a_bar_in_ascii_is_no_series(tmp_path: Path) -> None:
     assert [step for step, _ in found["eval_score"]] == [200 * n for n in range(1, 9)]
 
 
+def test_a_bar_of_another_length_below_that_of_its_epoch_is_an_evaluation(tmp_path: Path) -> None:
+    bar = "100%|████| {n}/{n} [00:05<00:00, 8.5it/s, loss={loss:.3f}]\n"
+    text = "".join(f"Epoch [{e}/9]\n{bar.format(n=30, loss=2 / e)}{bar.format(n=8, loss=3 / e)}" for e in range(1, 10))
+    found = read(tmp_path, text)
+    assert [value for _, value in found["loss"]] == pytest.approx([2 / e for e in range(1, 10)], abs=1e-3)
+    assert [value for _, value in found["val_loss"]] == pytest.approx([3 / e for e in range(1, 10)], abs=1e-3)
+
+
 def test_data_named_between_commas(tmp_path: Path) -> None:
     text = "".join(
         f"Epoch: {n}, Iter: 9/9, Loss: {2 / n:.3f}, Acc: 5\nEpoch: {n}, Valid, Loss: 1.{n}, Acc: 5\n"

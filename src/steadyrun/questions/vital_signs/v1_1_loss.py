@@ -134,7 +134,8 @@ def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
     """A sentence if the loss climbs far and comes back many times."""
     values = path_of(run).along(run.points("loss")).values
     parts = limit.count("stretches")
-    size = max(limit["swing"] * (loss.start - loss.best), limit["clear"] * noise_of_a_mean(values, parts))
+    least = limit["fallen"] * abs(loss.start)  # as for a fall: a loss that hardly moves does not swing
+    size = max(limit["swing"] * (loss.start - loss.best), limit["clear"] * noise_of_a_mean(values, parts), least)
     found = swings(values, size, parts)
     if found.count < limit["swings"]:
         return None

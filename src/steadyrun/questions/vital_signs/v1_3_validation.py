@@ -34,7 +34,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if (unmeasured := _not_measured(gap, loss, limit)) is not None:
         return unmeasured
     if not known.moves_freely and (worse := _worse(gap, loss, limit, end)):
-        if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
+        since = gap.val.steps[0] if _never_near(gap, loss, limit) else gap.val.step_at(gap.best)
+        if better := improves_since(run, gap.val, since):
             return Finding("follows", f"{words}, but the logged success improves: {better}.", measured)
         return Finding("worse-than-start", f"{words}. {worse}", measured, gap.val.step_at(-1))
     if known.guess is not None and loss.steps >= limit["patience"]:

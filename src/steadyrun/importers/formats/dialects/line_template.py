@@ -340,7 +340,7 @@ class _Learner:
             not separator
             and name == phrase
             and " " not in name
-            and not text.endswith("(")
+            and not text.rstrip("[").endswith("(")
             and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
         ):
             self.weak.append((name, index))

@@ -68,6 +68,7 @@ class LineReader:
     titled: str = ""  # what evaluation a title above is of: `val`, `test`, `dev`
     under: set[str] = field(default_factory=set)  # names below that title
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
+    drawn: tuple[float | None, float, bool] | None = None  # epoch and length of the first bar in it; has it ended?
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
     above: dict[str, str] = field(default_factory=dict)  # fold, seed and so on, as they were printed last
     begun: dict[str, float] = field(default_factory=dict)  # how often that changed, how often the program started
@@ -135,6 +136,11 @@ class LineReader:
         else:
             self.total = total
         row = self._values(said, texts, number, averaged=batches)
+        if said.bar and not said.held_out and self._evaluates(where):
+            if where.pop("step") < where.pop(INNER):
+                return
+            row = {f"val_{name}" if measured(name) and not _words(name) & (HELD_OUT | TRAIN) else name: value
+                   for name, value in row.items()}  # fmt: skip
         losses = any(has_loss(name) for name in row)
         if where and not losses and said.heading and not said.bar:
             above = {} if "epoch" in where else {name: self.heading[name] for name in self.heading if name == "epoch"}
@@ -158,6 +164,17 @@ class LineReader:
         if "epoch" in where and self.heading.get("epoch", where["epoch"]) != where["epoch"]:
             self.heading = {"epoch": where["epoch"]}  # the heading above is of another epoch
         yield from self._drawn(said, {**self.begun, **placed, **row})
+
+    def _evaluates(self, where: dict[str, float]) -> bool:
+        """Whether a bar of another length follows the whole bar of its epoch: an evaluation without a word for it."""
+        at, length = where.get("step"), where.get(INNER)
+        epoch = where.get("epoch", self.heading.get("epoch", self.drawn[0] if self.drawn else None))
+        if at is None or length is None or epoch is None:
+            return False
+        if self.drawn and self.drawn[0] == epoch and self.drawn[1] != length:
+            return self.drawn[2]
+        self.drawn = (epoch, length, at >= length)
+        return False
 
     def _below_title(self, row: dict[str, float]) -> dict[str, float]:
         """Values below `Validation:`, named so; a name that comes again is of something else."""
