@@ -9,6 +9,7 @@ from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outco
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.past_its_best import LOST_PART
 from steadyrun.questions.vital_signs.improvement import course
+from steadyrun.questions.vital_signs.left_behind import LEFT_BEHIND_LIMITS, LEFT_BEHIND_OUTCOMES, left_behind
 from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Levels, levels
@@ -50,7 +51,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not known.moves_freely and _never_better(run, gap, limit):
         message = f"{words}, while the training loss fell from {shown(gap.train[0])} to {shown(gap.train[-1])}."
         return Finding("never-better", message, measured, gap.val.step_at(gap.best))
-    if not known.moves_freely and (left := _left_behind(run, gap, loss, limit)) is not None:
+    if not known.moves_freely and (left := left_behind(run, gap, loss, limit)) is not None:
         course_of_training = f"while the training loss fell from {shown(gap.train[0])} to {shown(gap.train[-1])}"
         return Finding(left, f"{words}, {course_of_training}.", measured, gap.val.step_at(gap.best))
     return Finding("follows", f"{words}.", measured)
@@ -96,20 +97,6 @@ def _never_better(run: Signals, gap: Gap, limit: Limits) -> bool:
     learns = len(values) >= limit["losses"] and float(gap.train[-1]) < limit["learns"] * float(gap.train[0])
     stays = gap.lowest > (1 - limit["better"]) * float(values[0]) and chance_of_rise(-values) > limit["chance"]
     return learns and stays and not improves_since(run, gap.val, gap.val.steps[0])
-
-
-def _left_behind(run: Signals, gap: Gap, loss: Levels, limit: Limits) -> str | None:
-    """Whether validation gains hardly anything of what training learns, or stays level far above it; else None."""
-    values, first = gap.val.values, float(gap.val.values[0])
-    if len(values) < limit["losses"] or min(first, float(gap.train[0]), loss.end) <= 0:
-        return None
-    if improves_since(run, gap.val, gap.val.steps[0]):
-        return None
-    if float(gap.train[-1]) < limit["by_heart"] * float(gap.train[0]) and gap.lowest > (1 - limit["hardly"]) * first:
-        return "hardly-better"
-    level = gap.lowest > (1 - limit["better"]) * first and chance_of_rise(-values) > limit["chance"]
-    apart = bool(np.all(values > (1 + limit["apart"]) * gap.train))
-    return "level" if level and apart and loss.chance_of_fall < limit["chance"] else None
 
 
 def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[str, float]) -> Finding:
@@ -274,30 +261,7 @@ QUESTION = Question(
             seed="",
             decision="as for the loss in V1.1",
         ),
-        Threshold(
-            name="by_heart",
-            value=0.1,
-            unit="of the training loss at the first validation",
-            meaning="training that falls below this has learned far more than a hard task leaves",
-            seed="",
-            decision="a tenth: what is left to learn then is mostly single examples",
-        ),
-        Threshold(
-            name="hardly",
-            value=0.1,
-            unit="fraction of the first validation loss",
-            meaning="validation that falls by less hardly improves, if training falls to a tenth",
-            seed="",
-            decision="the size of a rise that counts",
-        ),
-        Threshold(
-            name="apart",
-            value=0.25,
-            unit="fraction of the training loss",
-            meaning="a validation loss that stays level this far above training no longer gains from it",
-            seed="",
-            decision="dropout and noise keep the two losses of a healthy run nearer",
-        ),
+        *LEFT_BEHIND_LIMITS,
         Threshold(
             name="halved",
             value=0.5,
@@ -360,24 +324,7 @@ QUESTION = Question(
             may_pass=True,
             symptom=True,
         ),
-        Outcome(
-            name="hardly-better",
-            answer=SUSPECT,
-            meaning="training falls far and validation hardly improves: the model memorises",
-            fix="Add data or regularisation, or use a smaller model. Check that validation data is prepared like "
-            "training data.",
-            experiment="Validate on a few training batches. If their loss equals the training loss, the model has "
-            "memorised; if it equals the validation loss, evaluation is broken.",
-            may_pass=True,
-            symptom=True,
-        ),
-        Outcome(
-            name="level",
-            answer=NOTE,
-            meaning="validation stays level far above a training loss that still falls",
-            fix="Stop here or add regularisation: what training gains no longer helps validation. Compare how both "
-            "losses are computed.",
-        ),
+        *LEFT_BEHIND_OUTCOMES,
         Outcome(
             name="worse-than-guess",
             answer=SUSPECT,
