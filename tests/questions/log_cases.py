@@ -25,6 +25,9 @@ SWINGS = np.array([1, 1, -6, -11, 17, 4, 5, -14, -3, 13, 4, 15, 12, -2, 13]) / 1
 HIDDEN = 2.0 + 0.4 * NOISE[:40]
 GROWING = np.minimum(0.5, 0.005 * np.arange(1, 101))
 ANNEALED = 60 + 50 * GROWING + 120 * np.exp(-np.arange(100) / 4) + 0.1 * NOISE[:100]
+DOWN = 2 * 0.9 ** np.arange(40)
+CLIMBING = np.append(np.linspace(5.9, 4.0, 6), np.linspace(4.0, 4.55, 14))
+TENTHS = np.arange(20, 600, 40)
 RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
 
 
@@ -56,6 +59,21 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 2.5])),  # the last is not below the one before
     ("V1.1", "missing", log("epoch", loss=[1.0, 0.98, 0.97, 0.96, 0.95])),  # it falls by 5%
     ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 2.6])),
+    ("V1.1", "few", log("epoch", loss=[6.9, 4.7, 2.6], val_loss=[6.8, 4.3, 3.2])),  # three, with validation
+    ("V1.1", "missing", log("epoch", loss=[6.9, 4.7, 2.6], val_loss=[6.8, 4.3, 4.5])),
+    ("V1.1", "constant", log("epoch", loss=np.zeros(16))),
+    ("V1.1", "around", log("epoch", loss=[*np.linspace(2.35, 3.0, 9), *np.linspace(2.6, 2.2, 15), *[2.22] * 6])),
+    ("V1.1", "fell", log("epoch", loss=[*np.linspace(2.35, 2.6, 9), *np.linspace(2.3, 0.5, 21)])),  # it leaves it
+    ("V1.1", "fell-back", log("epoch", loss=CLIMBING, val_loss=0.8 * CLIMBING)),
+    ("V1.1", "fell", log("epoch", loss=CLIMBING, val_loss=np.linspace(4.8, 3.0, 20))),  # training became harder
+    ("V1.3", "hardly-better", log("epoch", loss=DOWN, val_loss=0.55 - 0.001 * np.arange(40) + 0.001 * NOISE[:40])),
+    ("V1.3", "follows", log("epoch", loss=DOWN, val_loss=1.0 + 0.2 * DOWN)),  # it gains a sixth of its first value
+    ("V1.3", "level", log(loss=by_ten(np.linspace(4.6, 4.3, 60)), val_loss=(TENTHS, 6.0 + 0.01 * NOISE[:15]))),
+    ("V1.3", "follows", log(loss=by_ten(np.linspace(4.6, 4.3, 60)), val_loss=(TENTHS, 4.6 + 0.01 * NOISE[:15]))),
+    ("V1.8", "by-heart", log("epoch", loss=DOWN, val_correct=0.11 + 0.005 * NOISE[:40])),
+    ("V1.8", "steady", log("epoch", loss=DOWN, val_accuracy=0.91 + 0.005 * NOISE[:40])),  # as high as it gets
+    ("V1.8", "steady", log("epoch", loss=np.linspace(2, 1.5, 40), val_correct=0.11 + 0.005 * NOISE[:40])),
+    ("V1.8", "rose", log("point", **{"mean class accuracy": [75.0, 92.0, 97.0, *[100.0] * 77]})),
     ("D2.1", "not-applicable", log("epoch", loss=[6.9, 4.7, 3.6, 2.4, 1.7])),
     ("V1.1", "else", log(loss=by_ten(HIDDEN), val_loss=by_ten(np.linspace(2, 1, 40)))),
     ("V1.1", "else", log(loss=by_ten(HIDDEN), val_f1=by_ten(np.linspace(0.5, 0.8, 40)))),

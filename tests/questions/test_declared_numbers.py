@@ -56,6 +56,7 @@ EXCEPTIONS = {
     "_GROWTH": "method: how far weights of one block of a moving average may lie apart",
     "_A_CURVE": "method: validations that make a curve, as the LOSSES of every question about one",
     "_A_FEW": "method: losses of which a fall throughout counts, without a curve",
+    "_WITH_VALIDATION": "method: losses of which a fall throughout counts, if validation falls throughout as well",
     "_MANY": "method: values from which on levels are compared instead of single ones",
     "_FIFTH": "method: the part of the values that is a level",
     "_REACH": "method: neighbours with which a validation is smoothed",

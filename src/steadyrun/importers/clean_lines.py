@@ -22,6 +22,7 @@ _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old pro
 _HOLES = re.compile(rb"^\0+|\0{64,}")  # where a log was cut, or its disk lost a block, while a program wrote to it
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
 _FIXED = re.compile(r"^(?P<front>.*[\s,;|:=])[-+]?\d+\.(?P<decimals>\d+(?:[eE][-+]?\d+)?)\s*$", re.S)
+_COUNT = re.compile(r"^(?P<front>.*[\s,;|:=#])(?P<count>\d{1,15})\s*$", re.S)
 _NUMBERS = re.compile(r"[\d.]+")
 _NOT_ASCII = re.compile(r"[\x80-\xff]+")
 _LONGEST_FORM = 1_000  # characters at the end of a line that are compared
@@ -134,9 +135,22 @@ def is_whole(last: str, before: Iterable[str]) -> bool:
     """Whether nothing is missing at the end of a last line: it is closed, or as long as those of its form."""
     if last.rstrip().endswith(("}", "]", ")", "|", "%", '"')) or _WHOLE.search(last):
         return True
+    before = list(before)
+    if (counts := _counts([*before, last])) is not None:
+        return counts
     form = _fixed(last)
     alike = [other for line in before if (other := _fixed(line)) and form and other[0] == form[0]]
     return bool(alike) and sum(other == form for other in alike) >= _MOSTLY * len(alike)
+
+
+def _counts(lines: list[str]) -> bool | None:
+    """Whether the count at the end of the last line goes on as those before it did; None if it ends in no count."""
+    ends = [_COUNT.match(line[-_LONGEST_FORM:]) for line in lines]
+    if ends[-1] is None:
+        return None
+    form = _NUMBERS.sub("0", ends[-1]["front"])
+    alike = [int(end["count"]) for end in ends if end and _NUMBERS.sub("0", end["front"]) == form]
+    return len(alike) > 2 and alike[-1] - alike[-2] == alike[-2] - alike[-3]
 
 
 def _fixed(line: str) -> tuple[str, int] | None:

@@ -2,11 +2,12 @@
 
 Only for a log in which nothing is known as a loss, or in which the name that fits best is rarely printed. A name that
 may be a loss, such as `cost`, `error` or `train`, is one if its numbers come down; if they do not, it may as well be an
-accuracy, and gets no role.
+accuracy, and gets no role. A `score` that comes down is one only beside an accuracy: alone it may be that of a game.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,9 @@ _MAYBE = (
     frozenset({"mae", "rmse", "mape", "rmsle", "bpc", "bpb", "bpd", "bits"}),
     frozenset({"total"}),
 )  # the likeliest first
+_SCORES = frozenset({"score", "scores"})
+_OF_CLASSES = frozenset({"accuracy", "acc", "f1", "precision", "recall"})
+_NAMELESS = re.compile(r"column_\d+|value")  # what columns without a name are called
 _BESIDE = TRAIN | HELD_OUT | NEUTRAL | SMOOTH
 _FEWEST = 5  # points that show a course
 _RARE = 0.1  # of the points of another loss: one with fewer, and which begins late, is not the loss of the run
@@ -53,9 +57,11 @@ def likely_roles(mapped: Mapped, packs: list[LogRows], source: Path) -> dict[str
         return {SCORE: "r"}
     about = role_of_file(source)
     unnamed = [name for name in names if better(name) != HIGHER]
-    if about is not None and names == unnamed[:1] and not set(names) & set(mapped.roles.values()):
-        return {about: names[0]}
-    return _by_course(unnamed, packs)
+    nameless = [name for name in names if not _counts(packs, name)] if all(map(_NAMELESS.fullmatch, names)) else []
+    alone = nameless[:1] or (names if names == unnamed[:1] else [])
+    if about is not None and alone and not set(names) & set(mapped.roles.values()):
+        return {about: alone[0]}
+    return _by_course(unnamed, packs) or _falling_score(names, packs)
 
 
 def _fuller(loss: str, names: list[str], packs: list[LogRows]) -> str | None:
@@ -92,6 +98,23 @@ def _by_course(names: list[str], packs: list[LogRows]) -> dict[str, str]:
         if found:
             return found
     return {}
+
+
+def _falling_score(names: list[str], packs: list[LogRows]) -> dict[str, str]:
+    """A score beside an accuracy, whose numbers come down."""
+    words = {name: frozenset(spellings(name)[1].split("_")) for name in names}
+    scores = [name for name, each in words.items() if each & _SCORES and each - _SCORES <= _BESIDE]
+    beside = any(each & _OF_CLASSES for each in words.values())
+    return {"loss": scores[0]} if beside and scores and _comes_down(packs, scores[0]) else {}
+
+
+def _counts(packs: list[LogRows], name: str) -> bool:
+    """Whether these are whole numbers that never fall: a count of frames beside that of the episodes."""
+    values = np.concatenate([floats(rows, name) for rows in packs])
+    values = values[np.isfinite(values)]
+    falls = int(np.sum(np.diff(values) < 0))  # at each start of the program
+    whole = len(values) > 1 and bool(np.all(values == np.rint(values)))
+    return whole and falls <= _END * len(values) and bool(values[-1] > values[0])
 
 
 def _comes_down(packs: list[LogRows], name: str) -> bool:

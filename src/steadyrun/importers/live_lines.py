@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.importers.clean_lines import plain
 from steadyrun.importers.formats.dialects.joined_rows import separate
-from steadyrun.importers.formats.dialects.names_and_numbers import AXIS, LineReader
+from steadyrun.importers.formats.dialects.names_and_numbers import LineReader
+from steadyrun.importers.formats.dialects.row_places import AXIS
 from steadyrun.importers.log_rows import Anomalies, Row
 from steadyrun.importers.number_text import unwrapped
 from steadyrun.importers.other_languages import in_english

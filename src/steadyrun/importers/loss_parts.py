@@ -22,9 +22,11 @@ _LETTERS = ("L", "J")  # losses in formulas: `L_ctc` is a term of `L`
 _LOSS = LOSS | {"gloss", "dloss", "err"}
 _MAKERS = frozenset({"g", "gen", "generator", "gloss"})
 _JUDGES = frozenset({"d", "dis", "disc", "discriminator", "critic", "dloss"})
+_ERRORS = frozenset({"error", "errors"})  # of a player: `errorD`
 _SPELLED_OUT = (_MAKERS | _JUDGES) - {"g", "d"}
 _PLAYERS = frozenset({"generator", "discriminator"})  # these words mean nothing else
 _TERMS = frozenset({"real", "fake", "gan", "adv", "a", "b", "l1", "cycle", "idt"})  # what players print after a letter
+_DETECTION = frozenset({"box", "obj", "cls", "dfl"})  # losses that YOLO prints without the word
 _CYCLE = frozenset({"cycle", "cyc", "idt", "identity"})  # losses that CycleGAN prints without the word
 _POLICY = frozenset({
     "actor", "critic", "policy", "pg", "pf", "vf", "qf", "qf1", "qf2", "q", "value", "surrogate", "ppo",
@@ -58,10 +60,12 @@ def losses_of(names: Iterable[str], roles: Mapping[str, str]) -> Losses:
     opposed = _opposed(words.values())
     with_role = {roles.get("loss"), roles.get("val_loss")}
     rebuilt = any(each & _REBUILT for each in words.values())
+    detects = sum(each <= _DETECTION for each in words.values()) > 1
     found = tuple(
         name for name, each in words.items()
         if name in with_role or _is_loss(each) or (rebuilt and each & (_REBUILT | _DIVERGENCE) and not each & _QUALITY)
         or (opposed and (_plays(each, _MAKERS | _JUDGES) or _is_player(each) or each & _CYCLE))
+        or (detects and each & _DETECTION and each <= _DETECTION | TRAIN | HELD_OUT)
         or (roles.get("loss") in _LETTERS and name.startswith(f"{roles['loss']}_"))
     )  # fmt: skip
     if opposed:
@@ -99,7 +103,7 @@ def _opposed(names: Iterable[Words]) -> bool:
 
 def _plays(words: Words, side: Words) -> bool:
     """Whether a name is a player's; a single letter says so only beside a word of its trade."""
-    return bool(words & side) and bool(words & (_LOSS | _PLAYERS | _TERMS))
+    return bool(words & side) and bool(words & (_LOSS | _PLAYERS | _TERMS | _ERRORS))
 
 
 def _is_player(words: Words) -> bool:

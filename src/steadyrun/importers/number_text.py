@@ -42,8 +42,10 @@ def number(text: str) -> float | None:
     if len(plain) > _LONGEST:
         return None
     try:
-        parsed = float(plain)
+        parsed = math.nan if "_" in plain else float(plain)
     except ValueError:
+        return _unusual(plain)
+    if "_" in plain:  # Python reads `12_0.5` as 120.5
         return _unusual(plain)
     if math.isinf(parsed) and not _INF.fullmatch(plain):
         raise TooLargeError(f"{plain[:40]} is larger than any float")

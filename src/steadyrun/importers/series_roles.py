@@ -32,7 +32,7 @@ KINDS = frozenset({
 })  # fmt: skip
 NEUTRAL = frozenset({
     "total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per", "set",
-    "inner", "current", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum",
+    "inner", "current", "objective", "overall", "logs", "the", "iter", "scalar", "all", "sum", "mini", "minibatch",
 })  # fmt: skip
 SMOOTH = frozenset({
     "avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval",
@@ -51,6 +51,11 @@ PARTS = frozenset({
     "content", "contrastive", "policy", "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial",
     "target", "count", "class", "reward",
 })  # fmt: skip
+_COUNTED = frozenset({"step", "steps", "update", "updates", "iteration", "iterations", "iter", "iters"})
+_OF_STEPS = frozenset({
+    "total", "train", "training", "trainer", "global", "num", "n", "env", "optim", "optimizer", "gradient", "current",
+    "policy", "agent", "learner", "model",
+})  # fmt: skip
 _PLAYERS = frozenset({"actor", "critic", "generator", "discriminator"})  # whose loss need not fall
 _SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 
@@ -58,11 +63,11 @@ _COLLECTIONS = frozenset({"history", "hist", "log", "logs", "curve", "values", "
 
 
 _JOINED = re.compile(
-    r"(?<![a-z0-9])(train|training|tr|trn|val|valid|validation|v|test|te|eval|dev|avg|total|epoch|batch)(loss|losses)(?![a-z0-9])"
+    r"(?<![a-z0-9])(train|training|tr|trn|t|val|valid|validation|v|test|te|eval|dev|avg|total|epoch|batch)(loss|losses)(?![a-z0-9])"
 )  # `vloss`, `trainloss`
 _NUMBERED = re.compile(r"(?<![a-z0-9])loss(\d{1,3})(?![a-z0-9])")
 _VALUE = re.compile(r"(?<![a-z0-9])loss_value(?![a-z0-9])")  # the loss itself, unlike the loss of a value
-_SHORT = {"v": "val", "te": "test"}
+_SHORT = {"v": "val", "te": "test", "t": "train"}
 
 
 @lru_cache(maxsize=20_000)
@@ -158,6 +163,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "learning_rate_0", "optim_lr", "optimizer_lr", "optim_learning_rate", "optim_learning_rate_group0",
         "optim0_lr0", "current_lr", "current_lr_0", "learningrate", "params_lr", "lr_abs", "schedule_lr",
         "epoch_learning_rate", "x_lr0", "lr0", "learning_rates", "lrs", "lr_history", "learn_rate",
+        "base_learning_rate",
     ),
     "grad_norm": (
         "grad_norm", "gradient_norm", "train_grad_norm", "train_gradient_norm", "gnorm", "train_gnorm",
@@ -194,9 +200,17 @@ def rank(role: str, name: str) -> int | None:
         by_words = training_loss(name)
     elif role == "val_loss":
         by_words = held_out_loss(name)
+    elif role == STEP:
+        by_words = _counts_steps(name)
     elif role == "lr" and any(_OPTIMIZER.fullmatch(spelled) for spelled in spellings(name)):
         by_words = 0
     return None if by_words is None else _LATE + by_words
+
+
+def _counts_steps(name: str) -> int | None:
+    """How well a name fits a count of steps by its words: `total_train_updates`, `num_env_steps`."""
+    words = _words(name)
+    return len(words) if len(words & _COUNTED) == 1 and words - _COUNTED <= _OF_STEPS else None
 
 
 def in_table(name: str) -> bool:

@@ -156,7 +156,7 @@ class Axis:
         counts = np.concatenate([*each, np.zeros(0, np.int64)])
         points = int(np.sum(counts))
         if points < _FEWEST_COLLIDING:
-            return False
+            return len(counts) == 1 and points >= _FEWEST_ELSEWHERE  # all on one step
         return len(counts) < _COLLIDE * points or _vary(counts)
 
     @np.errstate(invalid="ignore", over="ignore")  # epochs and losses may be infinite; what is compared is then false

@@ -14,7 +14,7 @@ from steadyrun.text import apart, shown
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
 _HIGHER = REWARDS | frozenset({
-    "accuracy", "acc", "acc1", "acc5", "top1", "top5", "prec1", "prec5", "winrate",
+    "accuracy", "acc", "correct", "acc1", "acc5", "top1", "top5", "prec1", "prec5", "winrate",
     "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
@@ -30,7 +30,7 @@ _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
     "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
     "last", "recent", "running", "rolling", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall",
-    "model", "learning", "testing",
+    "model", "learning", "testing", "top", "class", "classes",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
@@ -102,6 +102,11 @@ def is_held_out(name: str) -> bool:
     return bool(words_of(name) & _HELD_OUT)
 
 
+def is_of_training(name: str) -> bool:
+    """Whether a name refers to training data."""
+    return bool(words_of(name) & _TRAIN)
+
+
 def has_success_alone(run: Signals) -> bool:
     """Whether a record has a measure of success and no loss."""
     return not run.has("loss") and not run.has("val_loss") and bool(successes(run))
@@ -162,6 +167,7 @@ def _best_level(values: Floats, size: int) -> float:
     return float(np.max(np.median(sliding_window_view(values, size), axis=1)))
 
 
+_OF_ANY_LOSS = frozenset({"loss", "losses", "err", "error", "errors", "cost"})  # `errorD` beside `loss_G`
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
 _NOT_A_LOSS = frozenset({
     "lr", "learning", "rate", "grad", "gradient", "norm", "time", "step", "steps", "params", "weight", "weights",
@@ -173,6 +179,12 @@ _DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "disc
 def opponents(run: Signals) -> list[tuple[str, str]]:
     """Pairs of losses whose names differ only in generator and discriminator, such as `G_A` and `D_A`."""
     names = {name: words for name in run.own if not (words := words_of(_taken_apart(name))) & _NOT_A_LOSS}
+    return _paired(names) or _paired(
+        {name: words - _OF_ANY_LOSS for name, words in names.items() if words & _OF_ANY_LOSS}
+    )
+
+
+def _paired(names: dict[str, frozenset[str]]) -> list[tuple[str, str]]:
     sides: dict[tuple[frozenset[str], str], str] = {}
     for name, words in names.items():
         for word in words & _DISCRIMINATORS.keys():
@@ -206,15 +218,18 @@ _A_CURVE = 7  # validations: the same number as losses for questions about their
 
 
 _A_FEW = 4  # losses: by chance they fall throughout in 1 of 24 orders
+_WITH_VALIDATION = 3  # losses and validations: both fall throughout in 1 of 36 orders
 
 
 def few_that_fall(run: Signals) -> str:
     """In words: the losses of a log too short for a curve, if they fall throughout by at least half; otherwise empty.
 
-    Validation must also have fallen and kept half of its fall.
+    Validation must also have fallen and kept half of its fall; three losses need a validation that falls throughout.
     """
     loss, val = run.maybe("loss"), run.maybe("val_loss")
-    if loss is None or not run.about("imported") or not _A_FEW <= len(loss) < _A_CURVE or run.first_nonfinite:
+    both = val is not None and len(val) >= _WITH_VALIDATION and float(np.max(np.diff(val.values))) < 0
+    fewest = _WITH_VALIDATION if both else _A_FEW
+    if loss is None or not run.about("imported") or not fewest <= len(loss) < _A_CURVE or run.first_nonfinite:
         return ""
     values = loss.values
     if float(np.max(np.diff(values))) >= 0 or values[0] <= 0 or values[-1] > values[0] / 2:

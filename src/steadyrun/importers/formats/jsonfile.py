@@ -70,6 +70,15 @@ def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, floa
     return {held_out_name(name): number for name, number in row.items()} if held_out else row
 
 
+def row_of_line(entry: Mapping[str, Any], anomalies: Anomalies, where: str) -> dict[str, float]:
+    """The numbers of an object in a printed line; `{"key": "loss", "value": 0.5}` is a loss."""
+    row = row_of(entry, anomalies, where)
+    columns = _long([entry])
+    if columns is None or columns.name is None or columns.value not in row:
+        return row
+    return {str(entry[columns.name]): row.pop(columns.value), **row}
+
+
 def _log(entries: Iterable[tuple[str, Any]], path: Path, anomalies: Anomalies) -> Log:
     """The log of objects, each with where it stands: one row each, or one point each if they are a long table."""
     rest = iter(entries)

@@ -13,6 +13,7 @@ from steadyrun.importers.formats.dialects.dialect import Lines
 from steadyrun.importers.formats.dialects.joined_rows import separate
 from steadyrun.importers.formats.dialects.printed_values import plain_values
 from steadyrun.importers.formats.dialects.program_end import ProgramEnd
+from steadyrun.importers.formats.dialects.table_heads import plain_tables
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
@@ -55,7 +56,7 @@ def _plain_lines(path: Path) -> list[str]:
 def _printed_rows(lines: Lines, path: Path) -> Lines:
     """What a program printed, row by row: several may stand in a line, and one value in several lines."""
     filled = ((number, line) for number, line in lines if line)
-    return ((number, row) for number, line in plain_values(filled, path) for row in separate(line))
+    return ((number, row) for number, line in plain_tables(plain_values(filled, path)) for row in separate(line))
 
 
 def _sample(path: Path) -> bytes:

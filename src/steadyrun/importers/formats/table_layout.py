@@ -22,6 +22,7 @@ _SAYS_NOTHING = re.compile(r"(?:[a-z]|col|column|var|field|f|unnamed:?)?[ _]?\d+
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
+_JOINED = re.compile(r"^\d{1,12}_[-+]?(?:\d+\.\d*|\.\d+|nan|inf)(?:e[-+]?\d+)?", re.I)  # `12_0.5`: a count and a value
 _WHOLE = "\x1f"  # between the cells of a table of one column, whose numbers may have commas in them
 
 
@@ -169,6 +170,8 @@ def _mark(lines: list[str]) -> str | None:
         alike = sum(row_width == width for row_width in widths)
         if width > 1 and alike >= max(1, 0.5 * len(widths)) and (best is None or width > best[0]):
             best = (width, mark)
+    if best is None and len(lines) >= _FEWEST and all(_JOINED.fullmatch(line.strip()) for line in lines[: SAMPLE - 1]):
+        return "_"
     return best[1] if best else None
 
 

@@ -27,8 +27,12 @@ def in_balance(run: Signals, limit: Limits) -> Finding | None:
     players = dict.fromkeys(name for pair in pairs for name in pair)
     for name in players:
         side = levels(run, name, limit["losses"], rises=True)
-        if not side.start / limit["won"] < side.end < side.start * limit["won"]:
-            raise NotApplicable(f"{name} went from {shown(side.start)} to {shown(side.end)}: one side may be winning")
+        began = true_start(run.points(name).values)
+        if not max(side.start, began) / limit["won"] < side.end < min(side.start, began) * limit["won"]:
+            raise NotApplicable(f"{name} went from {shown(began)} to {shown(side.end)}: one side may be winning")
+    for _, discriminator in pairs:  # a record may begin after one side has won
+        if levels(run, discriminator, limit["losses"]).end < limit["silent"] * _COIN_SQUARED:
+            raise NotApplicable(f"{discriminator} is nearly 0 at the end: one side may have won")
     others = {name: levels(run, name, limit["losses"]) for name in beside_a_game(run, limit["losses"])}
     worse = [name for name, loss in others.items() if not _stays_down(loss, limit)]
     falls = [name for name, loss in others.items() if _falls(loss, limit)]
@@ -86,6 +90,7 @@ def _fooled(run: Signals, limit: Limits) -> Finding | None:
     return None
 
 
+_COIN_SQUARED = (1 / 2) ** 2  # the squared error of random guessing
 _COIN = 2 * math.log(2)  # cross-entropy of random guessing, real plus generated data; squared errors are smaller
 
 
@@ -97,11 +102,12 @@ def _won(run: Signals, limit: Limits) -> Finding | None:
             continue
         made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
         surely = limit["errors"] * made.error
-        gone = judge.later < judge.start / limit["won"]
+        began = max(judge.start, true_start(run.points(discriminator).values))
+        gone = judge.later < began / limit["won"]
         if gone and made.end - made.start > surely and made.best - made.end <= surely:
-            words = f"{discriminator} fell from {shown(judge.start)} to {shown(judge.end)} and stays there, "
+            words = f"{discriminator} fell from {shown(began)} to {shown(judge.end)} and stays there, "
             words += f"while {generator} rose from {shown(made.start)} to {shown(made.end)}."
-            measured = {"start": judge.start, "end": judge.end, "generator": made.end}
+            measured = {"start": began, "end": judge.end, "generator": made.end}
             return Finding("won", words, measured)
     return None
 

@@ -10,7 +10,7 @@ from steadyrun.signals.curves import Floats, chance_of_rise, largest_rise
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import is_held_out, is_reward, successes
+from steadyrun.signals.success import is_held_out, is_of_training, is_reward, successes
 from steadyrun.text import shown
 
 
@@ -66,8 +66,8 @@ def _else_improves(run: Signals, limit: Limits) -> bool:
 
 
 def surely_improves(run: Signals, limit: Limits) -> str:
-    """In words, which held-out loss or success improves steadily and beyond its noise; empty if none does."""
-    ways = {name: way for name, way in successes(run).items() if is_held_out(name) and not is_reward(name)}
+    """In words, whether validation or a success improves steadily and beyond its noise; empty if none does."""
+    ways = {name: way for name, way in successes(run).items() if _is_evaluated(run, name) and not is_reward(name)}
     for name, way in ({"val_loss": -1} | ways).items():
         points = run.maybe(name)
         if points is None or len(points) < limit["points"]:
@@ -78,6 +78,13 @@ def surely_improves(run: Signals, limit: Limits) -> str:
         if clear and chance_of_rise(way * level.stretches) < limit["steady"]:
             return course(name, level.start, level.best, level.end)
     return ""
+
+
+def _is_evaluated(run: Signals, name: str) -> bool:
+    """Whether a success is one of evaluations: its name says so, or it is measured far more rarely than the loss."""
+    points, loss = run.maybe(name), run.maybe("loss")
+    rare = points is not None and loss is not None and 2 * len(points) <= len(loss)
+    return is_held_out(name) or (rare and not is_of_training(name))
 
 
 STEADY = Threshold(

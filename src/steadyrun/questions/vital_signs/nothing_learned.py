@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import SUSPECT, Finding, Limits, Outcome, Threshold
 from steadyrun.questions.vital_signs.improvement import course
 from steadyrun.signals.curves import Floats, chance_of_rise
@@ -16,6 +17,7 @@ from steadyrun.text import percent, shown
 
 _DETECTED = frozenset({"map", "map50", "map95", "ap", "ap50", "iou", "miou", "dice"})  # measured in evaluations
 _PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
+_SHARES = _ACCURACIES | frozenset({"correct", "top1", "prec1", "acc1"})  # of right answers
 
 
 def nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
@@ -90,6 +92,27 @@ def none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding
     return Finding("none", words, {"best": best})
 
 
+def memorised(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Finding | None:
+    """A held-out accuracy with room above it that never rises while the training loss falls far."""
+    values, loss = run.points(name).values, run.maybe("loss")
+    if one.outcome == "rose" or not is_held_out(name) or not words_of(name) & _SHARES or loss is None:
+        return None
+    unit = _PERCENT if float(np.max(values)) > 1 else 1
+    level = levels(run, name, limit["losses"], rises=True)
+    may_rise = chance_of_rise(way * values) < limit["unsure"] and values[-1] > values[0]
+    if len(values) < limit["rows"] or level.best / unit > 1 - limit["room"] or may_rise:
+        return None
+    since = loss.from_step(float(run.points(name).steps[0])).values
+    if len(since) < limit["losses"] or known_facts(run, limit).moves_freely:
+        return None
+    part = max(1, len(since) // limit.count("last"))
+    first, end = float(np.median(since[:part])), float(np.median(since[-part:]))
+    if end >= limit["far_down"] * first:
+        return None
+    words = f"{course(name, level.start, level.best, level.end)}, while the training loss fell from {shown(first)} "
+    return Finding("by-heart", f"{words}to {shown(end)}.", {"best": level.best, "train": end})
+
+
 def _of_two(run: Signals, name: str, limit: Limits) -> bool:
     """Whether random guessing gives 0.5: for every AUC, and for an accuracy if a loss stays at ln 2."""
     losses = [points for series in ("loss", "val_loss") if (points := run.maybe(series)) is not None]
@@ -142,6 +165,22 @@ NOTHING_LEARNED_LIMITS = (
         decision="a model that always predicts one class of a hundred gets as much",
     ),
     Threshold(
+        name="room",
+        value=0.25,
+        unit="of 1",
+        meaning="how far below 1 a held-out accuracy must stay for its rise to be missed",
+        seed="",
+        decision="an accuracy above three quarters at the first evaluation may be as high as the task allows",
+    ),
+    Threshold(
+        name="far_down",
+        value=0.3,
+        unit="of the training loss since the first evaluation",
+        meaning="training that falls below this learns what held-out accuracy does not show",
+        seed="",
+        decision="beyond the half that V1.3 asks of a validation loss, for accuracy is coarser",
+    ),
+    Threshold(
         name="lucky",
         value=2,
         unit="standard errors",
@@ -191,6 +230,17 @@ NOTHING_LEARNED_OUTCOMES = (
         experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the learning rate "
         "are wrong; if not, the model or the loss is.",
         may_pass=True,
+    ),
+    Outcome(
+        name="by-heart",
+        answer=SUSPECT,
+        meaning="training is memorised: held-out accuracy does not rise with it",
+        fix="Check that inputs and labels belong together in both sets, and that both are prepared alike. Then add "
+        "data or regularisation, or use a smaller model.",
+        experiment="Evaluate a few training batches with the same code. If their accuracy is high, the model has "
+        "memorised; if not, the evaluation is broken.",
+        may_pass=True,
+        symptom=True,
     ),
     Outcome(
         name="none",

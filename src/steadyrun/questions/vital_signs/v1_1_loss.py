@@ -10,6 +10,13 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.vital_signs.games import GAME_LIMITS, GAME_OUTCOMES, game_over, in_balance
+from steadyrun.questions.vital_signs.guesses import (
+    GUESS_LIMITS,
+    GUESS_OUTCOMES,
+    around_a_guess,
+    at_a_guess,
+    one_value,
+)
 from steadyrun.questions.vital_signs.improvement import (
     DESCENT_LIMITS,
     course,
@@ -17,6 +24,7 @@ from steadyrun.questions.vital_signs.improvement import (
     surely_improves,
     within_noise,
 )
+from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
@@ -41,10 +49,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss of a policy does not show its success", "episodic_return")
     if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
         return Finding("in-play", f"{words}. Neither side has won ({known.moves_freely}).", measured)
+    if not known.moves_freely and (same := one_value(run)):
+        return Finding("constant", same, measured)
     if (runaway := _runaway(run, limit, loss)) is not None:
         return Finding("runaway", f"{words}. {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}. {swinging}", measured)
+    if not known.moves_freely and (around := around_a_guess(limit, loss, surely)):
+        return Finding("around", f"{words}. {around}", measured)
     if fallen > limit["fallen"] and (loss.start - loss.end > surely or loss.chance_of_fall < limit["steady"]):
         if known.moves_freely:
             return Finding("fell", f"{words}. It need not fall: {known.moves_freely}.", measured)
@@ -74,7 +86,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         outcome = "rose" if must else "unjudged"
         return Finding(outcome, f"{words}.", measured)
     if loss.start - loss.end > surely:
-        stuck = _at_a_guess(run, limit, loss)
+        stuck = at_a_guess(run, limit, loss)
         half = len(loss.stretches) // 2
         must = (known.start == RANDOM and loss.steps >= limit["patience"]) or never_improves(run, limit, loss, half)
         start, end = apart(loss.start, loss.end)
@@ -84,7 +96,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             return Finding("else", f"{words}, but {instead}.", measured)
         return Finding("flat" if stuck else "little" if must else "unjudged", f"{words}.{stuck}", measured)
     must = known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"]
-    stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
+    stuck = at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
     words = f"{words}{within_noise(surely)}"
     if must or stuck or never_improves(run, limit, loss):
         return Finding("flat", f"{words}.{stuck}", measured)
@@ -106,24 +118,6 @@ def _climbs(loss: Levels, limit: Limits, surely: float) -> bool:
 
 
 _SCALE = " on a log scale"  # how Levels.lost measures
-_CLASSES = (2, 10, 100, 1000)
-_GUESSES = {math.log(count): f"Guessing among {count:,} classes costs" for count in _CLASSES}
-_GUESSES[0.25] = "Always predicting 0.5 for targets of 0 and 1 has a squared error of"
-
-
-def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
-    """A sentence if a loss that does not fall stays at the loss of a model that ignores its inputs; else empty.
-
-    With a learning rate near zero a loss may stay anywhere.
-    """
-    rates = run.maybe("lr/0")
-    if rates is not None and float(np.max(rates.values)) < limit["rate"]:
-        return ""
-    for guess, words in _GUESSES.items():
-        levels_there = (loss.start, loss.best, loss.end)
-        if loss.points >= limit["points"] and all(abs(level / guess - 1) < limit["near"] for level in levels_there):
-            return f" {words} {shown(guess)}."
-    return ""
 
 
 def _runaway(run: Signals, limit: Limits, loss: Levels) -> str | None:
@@ -140,7 +134,8 @@ def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
     """A sentence if the loss climbs far and comes back many times."""
     values = path_of(run).along(run.points("loss")).values
     parts = limit.count("stretches")
-    size = max(limit["swing"] * (loss.start - loss.best), limit["clear"] * noise_of_a_mean(values, parts))
+    least = limit["fallen"] * abs(loss.start)  # as for a fall: a loss that hardly moves does not swing
+    size = max(limit["swing"] * (loss.start - loss.best), limit["clear"] * noise_of_a_mean(values, parts), least)
     found = swings(values, size, parts)
     if found.count < limit["swings"]:
         return None
@@ -152,6 +147,8 @@ def _validation_holds(run: Signals, limit: Limits, loss: Levels) -> bool:
     val = run.maybe("val_loss")
     if val is None or len(val) < limit["validations"] or float(np.min(val.values)) <= 0:
         return False
+    if chance_of_rise(val.values[int(np.argmin(val.values)) :]) < limit["unsure"]:
+        return False  # it climbs as well
     best, end = float(np.min(val.values)), float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
     return 0 < best < loss.start and math.log(end / best) < limit["some"] * math.log(loss.start / best)
 
@@ -200,22 +197,6 @@ QUESTION = Question(
             decision="half a run above this level is not noise, whatever the first loss was; if validation stays near "
             "its best, training has become harder",
             of="later",
-        ),
-        Threshold(
-            name="near",
-            value=0.01,
-            unit="fraction",
-            meaning="how near a loss that does not fall must be to the loss of a guess",
-            seed="",
-            decision="only for 0.693, 2.303, 4.605, 6.908 and 0.25; other losses come this near by chance",
-        ),
-        Threshold(
-            name="rate",
-            value=1e-9,
-            unit="learning rate",
-            meaning="a learning rate that never exceeds this moves nothing",
-            seed="",
-            decision="a tenth of the lowest learning rates in use",
         ),
         Threshold(
             name="points",
@@ -301,15 +282,21 @@ QUESTION = Question(
         ),
         *DESCENT_LIMITS,
         *GAME_LIMITS,
+        *GUESS_LIMITS,
         LOSSES,
     ),
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and ends near its best"),
         *GAME_OUTCOMES,
+        *GUESS_OUTCOMES,
         Outcome(
             name="few", answer=PASS, meaning="only a few losses are recorded, and each is lower than the one before"
         ),
-        Outcome(name="else", answer=PASS, meaning="the loss is too noisy to judge, but held-out data shows progress"),
+        Outcome(
+            name="else",
+            answer=PASS,
+            meaning="the loss is too noisy to judge, but validation or a logged success shows progress",
+        ),
         Outcome(
             name="partly-lost",
             answer=NOTE,

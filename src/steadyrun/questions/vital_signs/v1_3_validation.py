@@ -9,6 +9,7 @@ from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outco
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.past_its_best import LOST_PART
 from steadyrun.questions.vital_signs.improvement import course
+from steadyrun.questions.vital_signs.left_behind import LEFT_BEHIND_LIMITS, LEFT_BEHIND_OUTCOMES, left_behind
 from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Levels, levels
@@ -34,7 +35,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if (unmeasured := _not_measured(gap, loss, limit)) is not None:
         return unmeasured
     if not known.moves_freely and (worse := _worse(gap, loss, limit, end)):
-        if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
+        since = gap.val.steps[0] if _never_near(gap, loss, limit) else gap.val.step_at(gap.best)
+        if better := improves_since(run, gap.val, since):
             return Finding("follows", f"{words}, but the logged success improves: {better}.", measured)
         return Finding("worse-than-start", f"{words}. {worse}", measured, gap.val.step_at(-1))
     if known.guess is not None and loss.steps >= limit["patience"]:
@@ -49,6 +51,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not known.moves_freely and _never_better(run, gap, limit):
         message = f"{words}, while the training loss fell from {shown(gap.train[0])} to {shown(gap.train[-1])}."
         return Finding("never-better", message, measured, gap.val.step_at(gap.best))
+    if not known.moves_freely and (left := left_behind(run, gap, loss, limit)) is not None:
+        course_of_training = f"while the training loss fell from {shown(gap.train[0])} to {shown(gap.train[-1])}"
+        return Finding(left, f"{words}, {course_of_training}.", measured, gap.val.step_at(gap.best))
     return Finding("follows", f"{words}.", measured)
 
 
@@ -256,6 +261,7 @@ QUESTION = Question(
             seed="",
             decision="as for the loss in V1.1",
         ),
+        *LEFT_BEHIND_LIMITS,
         Threshold(
             name="halved",
             value=0.5,
@@ -318,6 +324,7 @@ QUESTION = Question(
             may_pass=True,
             symptom=True,
         ),
+        *LEFT_BEHIND_OUTCOMES,
         Outcome(
             name="worse-than-guess",
             answer=SUSPECT,

@@ -14,6 +14,7 @@ from steadyrun.questions.vital_signs.improvement import STEADY, UNSURE, course, 
 from steadyrun.questions.vital_signs.nothing_learned import (
     NOTHING_LEARNED_LIMITS,
     NOTHING_LEARNED_OUTCOMES,
+    memorised,
     none_at_all,
     nothing_to_learn,
 )
@@ -43,7 +44,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     if any(one.outcome == "rose" for one in found.values()):  # a noisier measure of what rose may hide the rise
         noisy = {name for name in found if not is_held_out(name) and np.ptp(run.points(name).values) > 0}
+        noisy |= {name for name in found if _may_rise(run, name, ways[name], limit)}
         found = {name: one for name, one in found.items() if one.outcome != "flat" or name not in noisy}
+    for name, one in found.items():
+        if (by_heart := memorised(run, name, one, ways[name], limit)) is not None:
+            return by_heart
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
     for name in found:
         if (none := none_at_all(run, name, found[name], limit)) is not None:
@@ -63,6 +68,12 @@ def _is_stalled(run: Signals, name: str, way: int, limit: Limits) -> bool:
     long = level.points >= limit["many"] and level.steps >= limit["patience"] and not run.running
     unseen = largest_rise(values) < limit["hidden"] * float(np.std(values))
     return long and not at_top and unseen and chance_of_rise(way * level.stretches) > limit["unsure"]
+
+
+def _may_rise(run: Signals, name: str, way: int, limit: Limits) -> bool:
+    """Whether a success that its noise hides is likely to rise."""
+    values = way * run.points(name).values
+    return bool(values[-1] > values[0]) and chance_of_rise(values) < limit["unsure"]
 
 
 def _drops(run: Signals, name: str, one: Finding, way: int, limit: Limits) -> Finding | None:
@@ -114,6 +125,12 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
     raise NotApplicable("no return was logged, and the value function's targets show no trend", "episodic_return")
 
 
+def _full(end: float) -> bool:
+    """Whether a share of right answers is all of them, in percent or as a fraction: it cannot rise any more."""
+    return round(end, 2) in (1, _PERCENT)
+
+
+_PERCENT = 100
 _ORDER = ("rose", "flat", "collapsed", "fell")
 
 
@@ -135,6 +152,8 @@ def _judged(run: Signals, name: str, way: int, limit: Limits) -> Finding:
             "collapsed", message if lost < gained else f"{words}. It lost its whole gain.", measured, level.best_step
         )
     steady = chance_of_rise(way * level.stretches) < limit["steady"]
+    if way > 0 and not is_reward(name) and _full(level.end) and level.end - float(run.points(name).values[0]) > surely:
+        return Finding("rose", f"{words}.", measured)
     if way * (level.end - level.start) > (0 if steady else surely):
         return Finding("rose", f"{words}.", measured)
     return Finding("flat", f"{words}{within_noise(surely)}.", measured)

@@ -47,7 +47,9 @@ DIALECTS: tuple[Dialect, ...] = (
     printed_table.RESULTS,
     printed_table.DIALECT,
     names_and_numbers.DIALECT,
+    boxes.BARE,
     number_rows.DIALECT,
+    number_rows.VALUES,
     program_end.DIALECT,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _FIRST = re.compile(
-    r"\s*+(?P<name>[\[({|>*#\"'-]{0,4}(?:global[ _])?(?:epoch|ep|step|iter|iteration|episode|update|batch)s?[\"']?"
+    r"^\s*+(?P<name>[\[({|>*#\"'-]{0,4}(?:global[ _])?(?:epoch|ep|step|iter|iteration|episode|update|batch)s?[\"']?"
     r"[ :=\[(#-]{1,4})\d++(?: ?/ ?\d++)?(?P<behind>[^\d\n]{0,60})",
     re.I,
 )

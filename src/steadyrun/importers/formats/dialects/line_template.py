@@ -10,12 +10,14 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from steadyrun.importers.formats.dialects.line_numbers import Numbers
 from steadyrun.importers.formats.dialects.printed_names import (
     COUNTS,
     HEADINGS,
     MARK,
     SETTING,
     count_word,
+    counted,
     data_of,
     has_loss,
     is_noun,
@@ -28,12 +30,18 @@ from steadyrun.importers.number_text import NUMBER
 from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNTERS, TRAIN
 
 _SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?s)?(?!\w)))"
-TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
-"""A number, with the second of two blanks in front of it: padding does not change the shape of a line."""
+TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])(?<!top )(?<!@ )({_SPECIAL}|{NUMBER})", re.I)
+"""A number, with the second of two blanks in front of it: padding does not change the shape of a line.
+
+The one in `top 5 accuracy` belongs to the name."""
 
 _WITHIN = frozenset({"iter", "step", "batch", "update"})  # what may count within an epoch, or through all of them
 _GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
-_WHOLE = re.compile(r"\d[\d,_]*+")
+_DRAWN = re.compile(r"%\|[#\d =>.-]{0,200}\|")  # a bar of tqdm in ASCII ends in a digit: `|##5       |`
+_GLUED = re.compile(
+    r"(?<![^\s\[(|,])(?P<word>epoch|ep|iter|itr|it|step|batch)(?=\d{1,12}(?![\w.%/-]))", re.I
+)  # `it00100`
+
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
@@ -41,9 +49,10 @@ _EPOCH_BEHIND = re.compile(r" epochs?(?= )", re.I)
 _BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
-    r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
+    r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,|-(?=\s))|)"
     r"\s{0,2}(?:[\[({'\"]{1,3}|#|)\s{0,2}$"
 )
+_NAME_WORDS = 3  # of a name between two numbers
 _TAIL = 160  # characters in front of a number that can hold its name
 _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
@@ -59,12 +68,19 @@ _BEFORE_FIELDS = re.compile(r"\s{2}[A-Za-z][\w.-]{0,60}=")  # Sockeye: `3  epoch
 _TITLED = re.compile(  # `[ Train | 001/100 ]`: a title and the epoch it is of
     rf"\[\s{{0,2}}(?:{'|'.join(sorted(TRAIN | HELD_OUT))})\s{{0,2}}\|\s{{0,2}}$", re.I
 )
+_OWN_VALUE = re.compile(
+    r"\s{0,2}[:=]?\s{0,2}[-+]?(?:\d{0,9}\.\d|\d{1,9}%(?! ?\|))"
+)  # `Train: 0.91, Val: 0.88`: the word is the name
+_EITHER = re.compile(r"[A-Za-z]\w*+/[A-Za-z]\w*+")  # `min/max` of `min/max reward`
 _DURATION = re.compile(r"\s{0,2}(?:m?s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)\s{0,2}(?:[,;|)\]]|$)", re.I)
 
 
 def normal(line: str) -> str:
-    """A line in which every gap of several blanks or tabs is two blanks."""
-    return _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+    """A line in which every gap of several blanks or tabs is two blanks, and counts are apart from their words."""
+    line = _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+    if "%|" in line:
+        line = _DRAWN.sub("%|#|", line)
+    return _GLUED.sub(r"\g<word> ", line)
 
 
 @dataclass
@@ -91,52 +107,9 @@ class Template:
         return [index for index in (self.step, self.total) if index is not None]
 
 
-@dataclass
-class _Numbers:
-    """The numbers of one line, and the text in front of and behind each."""
-
-    line: str
-    texts: list[str]
-    found: list[str]
-    starts: list[int]
-
-    @classmethod
-    def of(cls, line: str, parts: list[str]) -> _Numbers:
-        starts, at = [], 0
-        for index, part in enumerate(parts):
-            if index % 2:
-                starts.append(line.find(part, at))
-                at = starts[-1]
-            at += len(part)
-        return cls(line, parts[::2], parts[1::2], starts)
-
-    def whole(self, index: int) -> bool:
-        return _WHOLE.fullmatch(self.found[index]) is not None
-
-    def joined(self, index: int) -> str:
-        """What joins a number with the next one: `/` of a fraction, `:` of a time, `-` of a date or a range."""
-        if index + 1 >= len(self.found) or not (self.whole(index) and self.found[index + 1][0].isdigit()):
-            return ""
-        between = self.texts[index + 1]
-        if between in (":", "-"):
-            return between
-        return "/" if between.strip() in ("/", "of") and self.whole(index + 1) else ""
-
-    def chains(self) -> list[tuple[int, str]]:
-        """(first number, what joins it with the following ones), for every number or chain of numbers."""
-        chains, index = [], 0
-        while index < len(self.found):
-            joints = ""
-            while joint := self.joined(index + len(joints)):
-                joints += joint
-            chains.append((index, joints))
-            index += len(joints) + 1
-        return chains
-
-
 def learnt(line: str, parts: list[str]) -> Template:
     """The template of a line that was split at its numbers."""
-    return _Learner(_Numbers.of(line, parts)).template()
+    return _Learner(Numbers.of(line, parts)).template()
 
 
 @dataclass(frozen=True)
@@ -158,7 +131,7 @@ class _Mark:
 class _Learner:
     """Goes through a line from left to right."""
 
-    def __init__(self, numbers: _Numbers) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.of = numbers
         self.said = Template()
         self.weak: list[tuple[str, int]] = []  # names without a separator: they count beside others only
@@ -170,7 +143,9 @@ class _Learner:
 
     def template(self) -> Template:
         said = self.said
-        marks = [_Mark.of(mark) for mark in MARK.finditer(self.of.line)]
+        marks = [
+            _Mark.of(mark) for mark in MARK.finditer(self.of.line) if not _OWN_VALUE.match(self.of.line, mark.end())
+        ]
         if not self._named_behind():
             for first, joints in self.of.chains():
                 self._chain(first, joints)
@@ -207,6 +182,8 @@ class _Learner:
     def _chain(self, first: int, joints: str) -> None:
         """Give one number, or numbers that belong together, a meaning."""
         text, after = self.of.texts[first], self.of.texts[first + len(joints) + 1]
+        if text.strip() == "/" and self._other(first):
+            return
         adjacent = _ADJACENT.match(after)
         if adjacent and joints in ("", "-"):  # `3epoch:train:1-100batch:`
             self._count("epoch" if adjacent[1] else "batch", first + len(joints), None, 0)
@@ -218,7 +195,11 @@ class _Learner:
         if joints == "-" and (word := count_word(phrase := name_of(text[-_TAIL:]))):  # `loss of iterations 1-100: 0.3`
             self._pend(phrase)
             self._count(word, first + 1, None, self._rank_of(word, phrase))
-        if joints not in ("", "/"):
+        if joints.strip("/"):
+            return
+        if len(joints) > 1:  # `iteration 100/110/110`: the first counts
+            if word := count_word(name_of(text[-_TAIL:])):
+                self._count(word, first, None, self._rank_of(word, text))
             return
         if first and (unit := _UNIT.match(text)):
             text = text[unit.end() :]
@@ -241,7 +222,7 @@ class _Learner:
         if above in RUN_COUNTERS and self.of.whole(first):
             self.said.above = self.said.above or (above, first)
             return
-        word = count_word(phrase) if separator != "," else None
+        word = (count_word(phrase) or (counted(phrase) if total is not None else None)) if separator != "," else None
         if word is None and phrase.lower() in TRAIN and after.lstrip(" ]").startswith("[") and self.said.epoch is None:
             word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
         if word and (self.of.whole(first) or word == "epoch") and not after.lstrip().startswith("%"):
@@ -258,10 +239,8 @@ class _Learner:
                 self.said.divisors[first] = total
         elif total is not None:
             self._fraction(first, text, after)
-        elif (
-            phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first)
-        ):
-            self._pend(phrase)
+        elif name := self._placed_name(first, phrase, separator):
+            self.pending = name
             self._count("step", first, None, COUNTS.index("step"))
             behind = _BEHIND.match(after)
             self.behind = behind[0] if behind else ""
@@ -277,8 +256,16 @@ class _Learner:
             return 0
         return COUNTS.index(word) + len(COUNTS) * (phrase.lower() == "steps")
 
+    def _placed_name(self, first: int, phrase: str, separator: str) -> str | None:
+        """The name of the number behind this one, which is its place: `loss at 404 1.79`, `Train loss 404 1.79`."""
+        name, _, last = phrase.rpartition(" ")
+        if last.lower() in ("at", "after"):
+            return name if is_noun(name) and self._place(first) else None
+        plain = not separator and self.said.step is None and measured(phrase) and self._place(first)
+        return metric_name(phrase, separated=True) if plain and not self.of.whole(first + 1) else None
+
     def _place(self, index: int) -> bool:
-        """Whether a number is a place of the number behind it: `loss at 404 1.79`."""
+        """Whether a number is a place of the number behind it."""
         if index + 1 >= len(self.of.found) or not self.of.whole(index):
             return False
         between = _BEHIND.sub("", self.of.texts[index + 1], count=1)
@@ -337,6 +324,8 @@ class _Learner:
             return  # half of an identifier, or of the name of a file
         strong = separator[:1] in (":", "=", "-") or separator in ("is", "was")
         name = metric_name(phrase, strong)
+        if separator == "-" and not (name and is_noun(name)):
+            return  # a dash between fields
         if separator == "of" and self.of.whole(index) and re.match(r" [A-Za-z]{3}", after):
             return  # `a loss of 3 samples`
         if name and is_noun(name) and _DURATION.match(after):
@@ -351,10 +340,21 @@ class _Learner:
             not separator
             and name == phrase
             and " " not in name
-            and not text.endswith("(")
+            and not text.rstrip("[").endswith("(")
             and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
         ):
             self.weak.append((name, index))
+
+    def _other(self, index: int) -> bool:
+        """Whether this is the other one of two values with one name: `train/val loss: 0.4/0.5`."""
+        values = self.said.values
+        words = values[-1][0].split() if values and values[-1][1] == index - 1 else []
+        both = next((word for word in words[:-1] if _EITHER.fullmatch(word)), None)
+        if both is None:
+            return False
+        names = [" ".join(one if word == both else word for word in words) for one in both.split("/")]
+        values[-1:] = zip(names, (index - 1, index), strict=True)
+        return True
 
     def _begins(self, index: int) -> bool:
         """Whether nothing that was said stands in front of a whole number."""
@@ -364,7 +364,7 @@ class _Learner:
     def _places(self) -> None:
         """What the fractions in brackets are: with two of them, `[0/25][10/500]`, the first counts epochs."""
         said, brackets = self.said, self.brackets
-        if len(brackets) > 1 and said.epoch is None and brackets[1] == brackets[0] + 2:
+        if len(brackets) > 1 and said.epoch is None and (said.bar or brackets[1] == brackets[0] + 2):
             said.epoch, brackets = brackets[0], brackets[1:]
         if brackets and (said.step is None or self._measures_a_batch(brackets[0])):
             last = brackets[-1] if said.bar else brackets[0]
@@ -393,8 +393,20 @@ class _Learner:
             said.step, said.counted = 0, True
             return
         last = 1 if of.joined(0) == "/" else 0
-        if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
+        if not of.whole(0) or of.joined(last) or of.joined(last + 1) == ":":
+            return
+        behind = of.texts[last + 1]
+        fraction = last == 1 and behind[:1] in (" ", "(", ",")
+        named = _FRONT.match(behind) or (behind[:1] == " " and self._only_names(behind))
+        if fraction or (named and said.epoch is None):
             said.step, said.counted = 0, True
+
+    @staticmethod
+    def _only_names(text: str) -> bool:
+        """Whether a text between two numbers is the name of the second alone: `12 train loss: 0.3`."""
+        match = _SEPARATOR.search(text)
+        front = text[: match.start()].strip() if match else text.strip()
+        return measured(front) and name_of(front) == front and len(front.split()) <= _NAME_WORDS
 
     def _evaluated(self) -> str:
         """The data of a line whose first value names it and whose others do not: `val Loss: 0.5 Acc: 0.7`."""

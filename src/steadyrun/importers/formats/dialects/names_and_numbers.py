@@ -11,26 +11,27 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from math import isfinite
 
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
 from steadyrun.importers.formats.dialects.printed_names import count_word, has_loss, is_noun, measured, title_of
-from steadyrun.importers.formats.jsonfile import parsed, row_of
+from steadyrun.importers.formats.dialects.row_places import AXIS, BELOW, INNER, LOOSE, TOTAL, Steps, in_epochs
+from steadyrun.importers.formats.dialects.unnamed_counts import counter_of
+from steadyrun.importers.formats.jsonfile import parsed, row_of_line
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, STARTS, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNT, STARTS, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
-_LONGEST_EPOCH = 50_000  # rows that wait for the name of their epoch
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
 _MEASURED = 10  # values of a metric without a step, in lines with a time: they are a course, fewer are a result
 _CLOCK, _FRONT = re.compile(r"\d\d:\d\d:\d\d"), 40  # characters of a line in which a logger prints the time
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
+_DUMP = re.compile(r"\b[A-Z]\w{2,40}\([\d, ]{0,40}\w{1,60}=")  # `Namespace(lr=0.1, …`, `Conv2d(3, 16, bias=`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
     r"\b(?:fold|seed|trial|run|repeat|stage)\b",
@@ -47,17 +48,11 @@ _BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: pri
     r"(?=[^\n]{0,200}?\b(?:19|20)\d\d\b)(?=[^\n]{0,200}?\d\d:\d\d)[^\n]{0,200}?(?P=rule){3}\s*+$", re.I
 )  # fmt: skip
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
-_FRACTION = re.compile(r"\s*+(\d++)\s*+/\s*+\d++\s*+")
+_FRACTION = re.compile(r"^\s*+(\d++)\s*+/\s*+\d++\s*+")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
 _RECORDS = frozenset({"best", "lowest", "highest", "min", "max", "minimum", "maximum"})
-
-_INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
-"""Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
-count with a word; and whether a row has no place of its own."""
-_OWN = (_INNER, _TOTAL, _LOOSE)
-AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
 
 
 @dataclass
@@ -73,6 +68,7 @@ class LineReader:
     titled: str = ""  # what evaluation a title above is of: `val`, `test`, `dev`
     under: set[str] = field(default_factory=set)  # names below that title
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
+    drawn: tuple[float | None, float, bool] | None = None  # epoch and length of the first bar in it; has it ended?
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
     above: dict[str, str] = field(default_factory=dict)  # fold, seed and so on, as they were printed last
     begun: dict[str, float] = field(default_factory=dict)  # how often that changed, how often the program started
@@ -89,7 +85,8 @@ class LineReader:
         if self.block:
             yield from self.ended()
         if '":' in line and isinstance(entry := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
-            row = row_of({key: _counted(key, said) for key, said in entry.items()}, self.anomalies, f"line {number:,}")
+            entry = {key: _counted(key, said) for key, said in entry.items()}
+            row = _with_counts(row_of_line(entry, self.anomalies, f"line {number:,}"))
             placed = any(count_word(name) for name in row)
             if any(has_loss(name) or (placed and measured(name)) for name in row):
                 yield row
@@ -129,16 +126,21 @@ class LineReader:
 
     def _row(self, said: Template, texts: list[str], number: int) -> Iterator[Row]:
         where = self._where(said, texts, number)
-        total = where.get(_TOTAL, self.total)
+        total = where.get(TOTAL, self.total)
         own = not said.counted or total != self.total >= 0
         batches = said.held_out and said.total is not None and own  # an evaluation counts its own batches
         if batches:
-            at, of = where.pop("step", 0.0), where.pop(_TOTAL if said.counted else _INNER, 0.0)
+            at, of = where.pop("step", 0.0), where.pop(TOTAL if said.counted else INNER, 0.0)
             if at < of - 1:
                 return  # the last line of an evaluation is its result
         else:
             self.total = total
         row = self._values(said, texts, number, averaged=batches)
+        if said.bar and not said.held_out and self._evaluates(where):
+            if where.pop("step") < where.pop(INNER):
+                return
+            row = {f"val_{name}" if measured(name) and not _words(name) & (HELD_OUT | TRAIN) else name: value
+                   for name, value in row.items()}  # fmt: skip
         losses = any(has_loss(name) for name in row)
         if where and not losses and said.heading and not said.bar:
             above = {} if "epoch" in where else {name: self.heading[name] for name in self.heading if name == "epoch"}
@@ -154,14 +156,25 @@ class LineReader:
             row = {name: value for name, value in row.items() if isfinite(value) or not _words(name) & _RECORDS}
         placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
-            placed["epoch"] = self.heading["epoch"]
+            placed["epoch"], placed[BELOW] = self.heading["epoch"], 1.0
         if not where:
-            placed[_LOOSE] = 1.0
+            placed[LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
         if "epoch" in where and self.heading.get("epoch", where["epoch"]) != where["epoch"]:
             self.heading = {"epoch": where["epoch"]}  # the heading above is of another epoch
         yield from self._drawn(said, {**self.begun, **placed, **row})
+
+    def _evaluates(self, where: dict[str, float]) -> bool:
+        """Whether a bar of another length follows the whole bar of its epoch: an evaluation without a word for it."""
+        at, length = where.get("step"), where.get(INNER)
+        epoch = where.get("epoch", self.heading.get("epoch", self.drawn[0] if self.drawn else None))
+        if at is None or length is None or epoch is None:
+            return False
+        if self.drawn and self.drawn[0] == epoch and self.drawn[1] != length:
+            return self.drawn[2]
+        self.drawn = (epoch, length, at >= length)
+        return False
 
     def _below_title(self, row: dict[str, float]) -> dict[str, float]:
         """Values below `Validation:`, named so; a name that comes again is of something else."""
@@ -176,7 +189,7 @@ class LineReader:
     def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
         """Epoch and step of a line."""
         where: dict[str, float] = {}
-        long = _TOTAL if said.counted else _INNER
+        long = TOTAL if said.counted else INNER
         for name, index in (("epoch", said.epoch), ("step", said.step), (long, said.total)):
             value = None if index is None else read(texts[index], self.anomalies, f"line {number:,}")
             if value is not None and (name == "epoch" or value == value // 1):
@@ -229,7 +242,7 @@ class LineReader:
             self.bar = None
 
     def _drawn(self, said: Template, row: dict[str, float]) -> Iterator[Row]:
-        key = (row.get("step"), row.get(_INNER), row.get("epoch")) if said.bar else None
+        key = (row.get("step"), row.get(INNER), row.get("epoch")) if said.bar else None
         if self.bar and self.bar[0] != key:
             yield self.bar[1]
             self.bar = None
@@ -245,6 +258,13 @@ def _counted(key: object, said: object) -> object:
     return fraction[1] if fraction else said
 
 
+def _with_counts(row: dict[str, float]) -> dict[str, float]:
+    """A row whose counts may be nested: `metadata/epoch_num` is the epoch."""
+    nested = {name: count_word(name.rpartition("/")[2]) for name in row if "/" in name}
+    names = {name: "epoch" if word == "epoch" else "step" for name, word in nested.items() if word}
+    return {names.get(name, name): value for name, value in row.items()}
+
+
 def _evaluates(name: str) -> bool:
     return bool(_words(name) & HELD_OUT)
 
@@ -253,43 +273,19 @@ def _words(name: str) -> set[str]:
     return set(re.split(r"[\W_]+", name.lower()))
 
 
-class _Steps:
-    """Tells steps that start over in every epoch, which get the length of the epoch, from steps of the whole run."""
-
-    def __init__(self, ahead: list[Row]) -> None:
-        placed = [row for row in ahead if "epoch" in row and "step" in row and (_INNER in row or _TOTAL in row)]
-        grown = [(before, now) for before, now in pairwise(placed) if now["epoch"] > before["epoch"]]
-        over = any(now["step"] <= before["step"] for before, now in grown)
-        self.over = {_INNER: over or len(grown) < 2, _TOTAL: over}  # whether steps start over in every epoch
-        self.last: Row = {}
-
-    def counted(self, row: Row) -> dict[str, float]:
-        """A row without the columns of this file, and with the length of its epoch."""
-        kind = _INNER if _INNER in row else _TOTAL
-        counted = {name: value for name, value in row.items() if name not in _OWN}
-        if kind not in row or "step" not in row or "epoch" not in row:
-            return counted
-        if self.last and row["epoch"] > self.last["epoch"] and row["step"] <= self.last["step"]:
-            self.over = dict.fromkeys(self.over, True)
-        self.last = row
-        if self.over[kind]:
-            counted[EPOCH_LENGTH] = row[kind]
-        return counted
-
-
 class _Settings:
     """Tells the settings of a run from its series."""
 
     def __init__(self, ahead: list[Row]) -> None:
-        self.loose = Counter(name for row in ahead if _LOOSE in row for name in row)
-        self.placed = Counter(name for row in ahead if _LOOSE not in row for name in row)
+        self.loose = Counter(name for row in ahead if LOOSE in row for name in row)
+        self.placed = Counter(name for row in ahead if LOOSE not in row for name in row)
         self.begun = False
         self.at: tuple[float | None, float | None] = (None, None)  # epoch and step of the last line with a place
         self.given: set[str] = set()  # what lines with a place say there
 
     def left_out(self, row: Row, known: bool) -> dict[str, float]:
         """A row without settings; `known`: its names were counted before."""
-        loose = _LOOSE in row
+        loose = LOOSE in row
         counts = self.loose if loose else self.placed
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
@@ -330,54 +326,17 @@ class _Settings:
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
 
 
-def _in_epochs(rows: Iterator[Row]) -> Iterator[Row]:
-    """Rows of steps that start over in epochs, each with its epoch, if only a summary at the end names that."""
-    ahead = list(islice(rows, _AHEAD))
-    if not _named_at_their_end(ahead):
-        yield from chain(ahead, rows)
-        return
-    waiting: list[Row] = []
-    last = -1.0
-    for row in chain(ahead, rows):
-        if "epoch" in row or len(waiting) >= _LONGEST_EPOCH:
-            last = row.get("epoch", last + 1)
-            yield from ({"epoch": last, **each} for each in waiting)
-            waiting.clear()
-        if "epoch" in row:
-            yield row
-        else:
-            waiting.append(row)
-    yield from ({"epoch": last + 1, **row} if "step" in row else row for row in waiting)
-
-
-def _named_at_their_end(ahead: list[Row]) -> bool:
-    """Whether steps go back, each time right after a row that has an epoch and no step."""
-    places = [row for row in ahead if "epoch" in row or "step" in row]
-    if not places or "step" not in places[0] or any("epoch" in row and "step" in row for row in places):
-        return False
-    top, named, ends = -1.0, False, 0
-    for row in places:
-        if "epoch" in row:
-            named = True
-            continue
-        if row["step"] <= top:
-            if not named:
-                return False
-            ends += 1
-        elif named:
-            return False
-        top, named = row["step"], False
-    return ends > 0
-
-
 def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
-    read_rows = _in_epochs(_read_rows(lines, anomalies))
+    read_rows = in_epochs(_read_rows(lines, anomalies))
     ahead = list(islice(read_rows, _AHEAD))
-    steps, settings = _Steps(ahead), _Settings(ahead)
+    steps, settings = Steps(ahead), _Settings(ahead)
     names = {name for row in ahead for name in row}
-    cost = next((name for name in names if name.lower() == "cost"), None)
-    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {cost}):
-        log.roles["loss"] = cost
+    for objective in ("cost", "total"):
+        plain = next((name for name in names if name.lower() == objective), None)
+        if plain is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {plain}):
+            log.roles["loss"] = plain
+    if not any("step" in row or "epoch" in row for row in ahead) and (counter := counter_of(ahead)) is not None:
+        log.roles["step"] = counter
     count = len(ahead)
     for index, row in enumerate(chain(ahead, read_rows)):
         kept = settings.left_out(row, index < count)
@@ -395,12 +354,14 @@ def _read_rows(lines: Lines, anomalies: Anomalies) -> Iterator[Row]:
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
     places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
-    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
-        names = [name for name in row if name not in AXIS]
-        about = next((name for name in names if has_loss(name)), names[0])
-        placed, loss = "step" in row or "epoch" in row, has_loss(about)
+    log = Log(iter(()))
+    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), log), _LOOKED_AT):
+        counter = log.roles.get("step", "step")
+        names = [name for name in row if name not in AXIS and name != counter]
+        about = next((name for name in names if has_loss(name)), next(iter(names), counter))
+        placed, loss = counter in row or "epoch" in row, has_loss(about)
         alike = places.setdefault((about, placed), set())
-        alike.add((row.get("epoch"), row.get("step")) if placed else tuple(row.values()))
+        alike.add((row.get("epoch"), row.get(counter)) if placed else tuple(row.values()))
         if len(alike) >= (2 if placed and loss else _REPEATED) and (placed or loss):
             return True
         if len(alike) >= _MEASURED and measured(about) and _timed(lines):
@@ -419,11 +380,13 @@ _NOUNS = (
 )  # fmt: skip
 _METRIC = rf"(?<![a-z])(?:{'|'.join((*_NOUNS, *sorted(TRAIN | HELD_OUT)))})\b.{{0,30}}?[\s:=(]{ANY}"
 
+_PAIRS = r"(?<![\w.])\w{1,40}+=\d{1,15}+,?\s.{0,80}?[\w)]=-?\d{1,15}\.\d"  # `cycle=3 utility=0.5`
+
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC})",
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY}|{_METRIC}|{_PAIRS})",
         re.I,
     ),
     _rows,

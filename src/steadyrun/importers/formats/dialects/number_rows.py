@@ -33,6 +33,8 @@ _ABOVE = 20  # lines above a row in which its names stand: rules and warnings ma
 _FEWEST, _FEWEST_NAMELESS = 3, 4  # rows of a table below names, and without any
 _MOST = 0.9  # of the lines that have something in them: rows without names stand in no other text
 _LONGEST_HEADER = 1_000
+_VALUE = re.compile(r"^\s*+[-+]?+\d*+\.\d++(?:e[-+]?+\d++)?+\s*$", re.I)
+_FEWEST_VALUES = 20
 
 
 class _Table:
@@ -125,6 +127,23 @@ def _counts(first: list[float]) -> bool:
     back = sum(not b >= a for a, b in pairwise(first))
     return all(value == value // 1 for value in first) and back <= len(first) // _FEWEST_NAMELESS
 
+
+def _values(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
+    anomalies.note("a number in each line, without a name", "it is called value; --map ROLE=value says what it is")
+    for number, line in lines:
+        if _VALUE.match(line):
+            yield pairs([("value", line.strip())], anomalies, number)
+
+
+def _only_values(lines: list[str]) -> bool:
+    """Whether nearly all lines are a number with decimals: a list of whole numbers may be anything."""
+    values = sum(_VALUE.match(line) is not None for line in lines)
+    return values >= max(_FEWEST_VALUES, _MOST * sum(bool(line.strip()) for line in lines))
+
+
+VALUES = Dialect(
+    "values", "a number in each line, without a name", _VALUE, _values, sure=_only_values, last_resort=True
+)
 
 DIALECT = Dialect(
     "numbers", "rows of numbers below a line of names, or without names", _ROW, _rows, sure=_sure, last_resort=True

@@ -7,7 +7,7 @@ import re
 from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
 MARK = re.compile(
-    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|\.\s|$)(?! ?loss)", re.I
+    rf"(?:(?<=^)|(?<=[\s\[|(*=:>-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|[.,]\s|$)(?! ?loss)", re.I
 )
 """A word that says which data the numbers behind it are about."""
 
@@ -38,8 +38,9 @@ _PLACED = frozenset({"at", "after", "for", "in", "on"})  # `loss at step`
 
 _NOUN = re.compile(
     r"(?:^|[\W_])(?:[a-z0-9]*loss(?:es)?|lr|l\.r\.?|learning[ _]rate|(?:grad(?:ient)?[ _])?norm|gnorm|ppl|perplexity|"
-    r"xent|cross[ _-]?entropy|cost|nll|elbo|reward|return|score|acc(?:uracy)?\d?|acc@\d|top-?[15]|prec@\d|bleu|wer|cer|"
-    r"map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
+    r"xent|cross[ _-]?entropy|costs?|nll|elbo|rewards?|returns?|scores?|acc(?:uracy)?\d?|accuracies|"
+    r"correct|acc@\d|top-?[15]|prec@\d|bleu|wer|cer|map|miou|iou|dice|f1|auc|precision|recall|psnr|ssim|fid|"
+    r"kl|mse|mae|rmse|errors?|err|objective)(?:$|[\W_])",
     re.I,
 )
 _OPTIMISER = re.compile(r"lr|l\.r|rate|norm", re.I)
@@ -47,12 +48,13 @@ _QUALIFIER = frozenset({
     "train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev", "total", "avg", "average",
     "mean", "running", "lm", "cross", "ce", "nll", "loss", "grad", "gradient", "global", "learning", "current", "l2",
     "dynamic", "smoothed", "best", "min", "max", "epoch", "batch", "generator", "discriminator", "actor", "critic",
-    "policy", "value", "reconstruction", "kl",
+    "policy", "value", "reconstruction", "kl", "negative", "neg",
 })  # fmt: skip
 _STOP = frozenset({
     "a", "an", "the", "with", "at", "for", "of", "to", "in", "and", "is", "was", "on", "by", "after", "from", "got",
     "has", "had", "are", "be", "info", "warning", "error", "debug", "took", "so",
 })  # fmt: skip
+_SPREAD = frozenset({"std", "stddev", "var", "variance", "min", "max", "minimum", "maximum", "median"})
 _DELIMITER = re.compile(
     r"[,;|\[\]{}<>\"=:!?&~(]|\s[-\u2013\u2014>*#•@]{1,3}(?:\s|$)|\s{2}|^[-\u2013\u2014>*#•]{1,3}\s|\.\s|\)(?=\s?\w)"
 )
@@ -60,19 +62,23 @@ _ASIDE = re.compile(r" ?\([^()]{0,40}\)(?= (?:at|after|for|in|on) )")  # `loss (
 _ORNAMENT = re.compile(r"^[^\w\s()%]{1,4}\s{1,2}(?=[A-Za-z])")  # a picture in front of a name: `📊 Validation Loss`
 _NAME = re.compile(r"[A-Za-z_][\w ./@%+*'$()-]*+")
 _FILE = re.compile(
-    r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so|png|jpe?g|pdf)$|\\|//", re.I
+    r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so|png|jpe?g|pdf|tar|gz|zip|"
+    r"pkl|h5|hdf5|onnx|safetensors)$|\\|//",
+    re.I,
 )
 _NOT_METRICS = frozenset({
     "gb", "mb", "kb", "gib", "mib", "ms", "s", "sec", "secs", "seconds", "min", "mins", "h", "hours", "it/s", "cuda",
     "gpu", "cpu", "rank", "local_rank", "device", "line", "pid", "port", "version", "seed", "file", "eta", "id", "ip",
     "v_num", "warnings.warn", "code", "errno", "rpc_code",
 })  # fmt: skip
-_LONGEST, _MOST_WORDS = 100, 4
+_LONGEST, _MOST_WORDS, _MOST_WORDS_WITH_NOUN = 100, 4, 7
 _NOUN_ALIASES = {"l.r.": "lr", "l.r": "lr"}
 
 
 _TITLE = re.compile(rf"(?:^|[^\w\s])\s*+({'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)
-_IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", "stage", "mode", "on", "the", "scores"})
+_IN_TITLES = frozenset({"phase", "set", "results", "result", "metrics", "data", "stage", "mode", "on", "the", "scores",
+    "testing", "evaluating", "validating",
+})  # fmt: skip
 
 
 def name_of(front: str) -> str:
@@ -114,8 +120,14 @@ def _spelled(word: str) -> str | None:
     known = _SPELLED.get(word)
     if known or "_" not in word:
         return known
-    parts = [part for part in word.split("_") if part not in _INDEX]
+    parts = [part for part in re.sub(r"_(?:num|number)$", "", word).split("_") if part not in _INDEX]
     return _SPELLED.get(parts[0]) if len(parts) == 1 and not parts[0].endswith("s") else None
+
+
+def counted(phrase: str) -> str | None:
+    """What a phrase counts in front of `3/100`, where it may have any form: `n_batch`, `batch no`."""
+    parts = re.split(r"[\W_]+", phrase.lower())
+    return next((_SPELLED[part] for part in parts if part in _SPELLED and len(part) > 1), None)
 
 
 def data_of(word: str) -> str:
@@ -157,12 +169,14 @@ def has_loss(name: str) -> bool:
 def metric_name(phrase: str, separated: bool) -> str | None:
     """A phrase as the name of a metric; None if nobody would call a metric so."""
     words = phrase.removesuffix(" so far").split()
-    stops = [index + 1 for index, word in enumerate(words[:-1]) if word.lower() in _STOP]
+    spread = words[:1] and words[0].lower() in _SPREAD  # `Std of Reward` is not `Reward`
+    stops = [] if spread else [index + 1 for index, word in enumerate(words[:-1]) if word.lower() in _STOP]
     words = words[stops[-1] :] if stops else words
     if len(words) > _MOST_WORDS or (len(words) > 1 and not separated and not _short(words)):
         if not is_noun(phrase):
             return None
-        words = _noun_with_qualifiers(words)
+        whole = words if separated and len(words) <= _MOST_WORDS_WITH_NOUN else []
+        words = _noun_with_qualifiers(words) or whole
     name = " ".join(words)
     low = name.lower()
     if not name or len(name) > _LONGEST or not _NAME.fullmatch(name) or name.count("(") != name.count(")"):

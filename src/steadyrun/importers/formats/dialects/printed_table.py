@@ -18,7 +18,7 @@ _LOGGER = re.compile(r"^.{0,120}?\b(?:INFO|DEBUG)\]?:? ")
 _FIRST = r"(?>[ \t|#]*+(?:epochs?|e|steps?|iter|iteration)[ \t|]|[ \t|#]*#[ \t|])"
 _HEADER = re.compile(
     rf"^(?:.{{0,120}}?\bINFO\]?: )?(?=[^:=]*+$){_FIRST}"
-    r"(?:.*?loss|(?:[ \t|]*+[A-Za-z][\w/%()@.-]*+){3,40}\s*+$)",
+    r"(?:.*?loss|(?:[ \t|]*+[A-Za-z][\w/%()@.-]*+){3,40}[\s|]*+$)",
     re.I,
 )
 _OF = r"\d{1,15}/\d{1,15}"

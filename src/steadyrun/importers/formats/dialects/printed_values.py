@@ -11,7 +11,7 @@ from pathlib import Path
 
 from steadyrun.importers.formats.dialects.dialect import Lines
 from steadyrun.importers.formats.dialects.printed_names import measured
-from steadyrun.importers.number_text import ANY, unwrapped
+from steadyrun.importers.number_text import ANY, SPECIAL, unwrapped
 from steadyrun.importers.other_languages import in_english
 from steadyrun.importers.series_roles import name_of_file
 
@@ -28,7 +28,27 @@ _COUNTED = re.compile(  # `epoch12 0.25`: a count with its word, and one number
     re.I,
 )
 _MEASURED = re.compile(r"[.naif]", re.I)  # a fraction or no finite number; a whole number may count anything
+_CELL = rf"(?:{SPECIAL}|[-+]?+[\d.]++(?:e[-+]?+\d++)?+)"
+_NUMBERS_ALONE = re.compile(rf"^{_CELL}(?:[\s,;]++{_CELL})*+,?", re.I)
+_LONG = 60  # characters of numbers that are a curve; fewer are one row
 _END = 240  # characters at the end of a line in which its name stands
+
+
+def _curve(lines: Lines, name: str) -> Lines:
+    """The lines of a file; a single line of numbers alone is a list of what the file is named after."""
+    first = next(((number, line) for number, line in lines if line.strip()), None)
+    if first is None:
+        return
+    numbers = first[1].strip().strip("[()]")
+    if len(numbers) < _LONG or not _NUMBERS_ALONE.fullmatch(numbers):
+        yield first
+        yield from lines
+        return
+    second = next(((number, line) for number, line in lines if line.strip()), None)
+    yield first if second else (first[0], f"{name}: [{numbers}]")
+    if second:
+        yield second
+        yield from lines
 
 
 def plain_values(lines: Lines, path: Path) -> Lines:
@@ -36,7 +56,7 @@ def plain_values(lines: Lines, path: Path) -> Lines:
     about = name_of_file(path.stem)
     named = about if measured(about) else ""
     held: tuple[int, str] | None = None
-    for number, printed in lines:
+    for number, printed in _curve(lines, named) if named else lines:
         line = unwrapped(in_english(printed))
         alone = _ALONE.match(line)
         if held is not None:
@@ -46,7 +66,9 @@ def plain_values(lines: Lines, path: Path) -> Lines:
                 continue
             held = None
         counted = _COUNTED.match(line) if named and not alone else None
-        if alone and named and _MEASURED.search(alone["number"]):
+        if (
+            alone and named and _MEASURED.search(alone["number"]) and "," not in alone["number"]
+        ):  # `15,970.5`: two cells
             yield number, f"{named}: {alone['number']}"
         elif counted and _MEASURED.search(counted["number"]):
             yield number, f"{counted['count']} {counted['at']} {named}: {counted['number']}"

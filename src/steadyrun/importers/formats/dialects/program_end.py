@@ -17,8 +17,10 @@ _KILLED = re.compile(  # what a shell, the C++ runtime and Slurm print
     r"(?P<signal>Segmentation fault|Killed|Aborted|Bus error|Illegal instruction|Floating point exception)"
     r"(?: \(core dumped\))?+(?(shell)\b|\s*+$)"
     r"|^terminate called after throwing an instance of '(?P<thrown>[^']++)'"
+    r"|^(?P<trace>stack traceback|Stacktrace|Execution halted):?\s*+$"  # Lua, Julia, R
     r"|^slurmstepd: error: (?=[^\n]{0,200}?(?:(?P<limit>DUE TO TIME LIMIT)|(?P<memory>oom[-_]kill|Out Of Memory)))"
 )
+_LANGUAGES = {"stack traceback": "LuaError", "Stacktrace": "JuliaError", "Execution halted": "RError"}
 _RAISED = re.compile(
     r"^(?P<type>(?:\w{1,80}\.){0,12}(?=[A-Z_]\w{0,80}?[a-z])\w{1,80})(?: \([^()]{0,80}\))?(?::\s*+(?P<message>.*+))?$"
 )
@@ -56,8 +58,13 @@ class ProgramEnd:
         elif self._prefix is not None:
             self._traceback(line.removeprefix(self._prefix))
         elif match := _KILLED.match(line):
-            kind = match["thrown"] or match["signal"] or ("TimeLimit" if match["limit"] else "OutOfMemory")
-            self._ended(kind, further=bool(match["signal"]))
+            kind = (
+                match["thrown"]
+                or match["signal"]
+                or _LANGUAGES.get(match["trace"])
+                or ("TimeLimit" if match["limit"] else "OutOfMemory")
+            )
+            self._ended(kind, further=bool(match["signal"] or match["trace"]))
         elif self.failure and not line.startswith("wandb:") and self.result.search(line):
             self._results += 1
             if self._results >= _GOES_ON:
