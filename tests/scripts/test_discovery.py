@@ -14,6 +14,7 @@ from torch import nn
 import steadyrun
 from steadyrun.scripts import discovery
 from steadyrun.scripts.end_report import why_nothing
+from steadyrun.scripts.given_batch import given_batch
 from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
@@ -74,6 +75,36 @@ def test_the_module_that_was_called_is_the_model() -> None:
     found = discovery.find([sgd(body)], wrapper, None, None)
     assert found is not None
     assert found.model is wrapper
+
+
+def test_a_wrapper_that_a_library_makes_for_one_call_is_not_the_model() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    found = discovery.find([sgd(net)], [nn.Sequential(net)][0], sys._getframe(), None)
+    assert found is not None
+    assert found.model is net
+    held = nn.Sequential(net)
+    found = discovery.find([sgd(net)], held, sys._getframe(), None)
+    assert found is not None
+    assert found.model is held
+
+
+def test_what_a_model_is_given_are_inputs_unless_it_names_a_target() -> None:
+    class Recurrent(nn.Module):
+        def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+            return x + hidden
+
+    class Scored(nn.Module):
+        def forward(self, idx: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+            return idx
+
+    x, y, time = torch.ones(4, 2), torch.ones(4), torch.tensor(0.5)
+    assert [id(tensor) for tensor in given_batch(Recurrent(), (x, y))] == [id(x)]
+    assert given_batch(Recurrent(), (time, x))[0] is x
+    given = given_batch(Scored(), (x, y))
+    assert given[0] is x
+    assert given[1] is y
+    assert given_batch(Scored(), (None, time)) == []
+    assert given_batch(Recurrent(), (x.requires_grad_() * 2, y)) == []
 
 
 def test_parts_have_the_names_of_variables() -> None:

@@ -237,6 +237,17 @@ def test_our_own_lines_are_not_read() -> None:
     assert record.validations == []
 
 
+def test_the_source_lines_of_a_traceback_report_nothing() -> None:
+    record = KeptRecord()
+    record.step = 2
+    with observed(record):
+        print("Traceback (most recent call last):", file=sys.stderr)
+        print('  File "train.py", line 66, in train\n    return loss.data[0] / args.length', file=sys.stderr)
+        print("    val_loss = 0.25 * total\nIndexError: val loss 9.0 is odd\nval loss 0.5", file=sys.stderr)
+    assert record.validations == [(2, 0.5)]
+    assert record.series("return loss.data") == []
+
+
 _TERMINAL = """
     import os, sys
     sys.path.insert(0, {tests!r})

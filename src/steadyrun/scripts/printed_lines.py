@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+_TRACEBACK = "Traceback (most recent call last)"
 _ENDS = re.compile(r"\r\n|\r|\n")
 LONGEST_LINE = 20_000  # characters: what comes after them was not printed for people
 
@@ -35,3 +36,18 @@ class LineSplitter:
         rest, self._rest = self._rest.removesuffix("\r"), ""
         if rest:
             yield rest[:LONGEST_LINE], self._step
+
+
+class Tracebacks:
+    """Recognises tracebacks in a stream of lines: the lines of source in them report no numbers."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def hold(self, line: str) -> bool:
+        """Whether a line belongs to a traceback; the message of the exception is its last."""
+        if _TRACEBACK in line:
+            self._inside = True
+            return True
+        inside, self._inside = self._inside, self._inside and (not line.strip() or line[0].isspace())
+        return inside

@@ -17,7 +17,7 @@ from typing import Any
 
 from steadyrun.importers.live_lines import LiveLines
 from steadyrun.scripts.patches import Patches
-from steadyrun.scripts.printed_lines import LineSplitter
+from steadyrun.scripts.printed_lines import LineSplitter, Tracebacks
 from steadyrun.scripts.reported_values import Recorder, ReportedValues, values_of
 
 _MOST_WAITING = 6_000  # pieces of text that wait to be read; the oldest are forgotten
@@ -58,6 +58,7 @@ class _Reading:
         self._recorder, self._values = recorder, values
         self._pieces: deque[tuple[str, str, int]] = deque(maxlen=_MOST_WAITING)
         self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
+        self._tracebacks = {"stdout": Tracebacks(), "stderr": Tracebacks()}
         self._readers = {"stdout": LiveLines(), "stderr": LiveLines()}
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._began, self._spent = time.perf_counter(), 0.0
@@ -118,7 +119,7 @@ class _Reading:
         self._values.settle()
 
     def _take(self, stream: str, line: str, step: int) -> None:
-        if line.startswith(_OURS):
+        if line.startswith(_OURS) or self._tracebacks[stream].hold(line):
             return
         for row, at in self._readers[stream].values(line, step):
             self._values.take(row, at, stream, deliberate=False)

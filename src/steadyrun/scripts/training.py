@@ -14,6 +14,7 @@ from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.optimizer_steps import is_part, is_wrapper
 from steadyrun.scripts import discovery
 from steadyrun.scripts.discovery import TrainedObjects, owned
+from steadyrun.scripts.given_batch import given_batch
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import ScriptRecorder
 from steadyrun.scripts.step_losses import StepLosses
@@ -115,7 +116,7 @@ class TrainingFollower:
         if self._fetched is not None:
             self._batch, self._fetched, self._loader_feeds = self._fetched, None, True
         elif not self._loader_feeds and self._objects is not None and not self._objects.has_parts:
-            self._batch = self._new_inputs(args)
+            self._batch = self._new_inputs(module, args)
         return True
 
     def batch_fetched(self, batch: Any) -> None:
@@ -305,15 +306,13 @@ class TrainingFollower:
         parameters = (p for mine in self._objects.optimizers for group in mine.param_groups for p in group["params"])
         return all(parameter.grad is None for parameter in parameters)
 
-    def _new_inputs(self, args: tuple[Any, ...]) -> Any:
-        """The tensors that a pass is given, None if they are not data, or the same in every step."""
-        given = [value for value in args if isinstance(value, Tensor)]
-        if not given or any(tensor.grad_fn is not None for tensor in given):
-            return None
+    def _new_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
+        """The batch that a pass is given, None if it is the same in every step."""
+        given = given_batch(module, args)
         before = None if self._given is None else self._given()
-        self._given = weakref.ref(given[0])
-        if before is given[0]:
+        if not given or before is given[0]:
             return None
+        self._given = weakref.ref(given[0])
         return given[0] if len(given) == 1 else tuple(given)
 
     def _take_named_loss(self, name: str) -> None:
@@ -321,7 +320,8 @@ class TrainingFollower:
         if isinstance(value, Tensor | int | float):
             self._losses.give(value)
         else:
-            self._recorder.say_once(f"--loss {name}: no number of that name is in scope where backward is called")
+            what = "no number of that name is in scope where backward is called; recorded is what backward starts from"
+            self._recorder.say_once(f"--loss {name}: {what}")
 
 
 def _trains(optimizer: Optimizer) -> bool:
