@@ -229,6 +229,23 @@ def test_each_drawing_of_a_bar_has_its_own_step() -> None:
     assert record.validations == [(9, 0.5)]
 
 
+def test_what_a_bar_shows_again_is_not_new() -> None:
+    """A validation loss that stays in the bar of the next epoch; the same loss on two lines of their own is two."""
+    record = KeptRecord()
+    with observed(record):
+        for step in range(1, 9):
+            record.step = step
+            sys.stderr.write(
+                f"\r{step}/8 [00:01<00:01, 1.5it/s, loss={1 / step:.3f}, val_loss={0.5 if step < 5 else 0.4}]"
+            )
+        print(file=sys.stderr)
+        for step in (20, 30):
+            record.step = step
+            print("Val loss: 0.25")
+    assert record.validations == [(1, 0.5), (5, 0.4), (20, 0.25), (30, 0.25)]
+    assert [step for step, _ in record.losses] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_our_own_lines_are_not_read() -> None:
     record = KeptRecord()
     record.step = 2

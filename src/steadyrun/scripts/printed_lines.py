@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _TRACEBACK = "Traceback (most recent call last)"
 _ENDS = re.compile(r"\r\n|\r|\n")
@@ -16,6 +16,8 @@ class LineSplitter:
     def __init__(self) -> None:
         self._rest = ""
         self._step = 0
+        self._drawn = False  # the last end of a line was "\r"
+        self.redraws = False  # the line that was given last is one of several that are drawn over each other
 
     def lines(self, text: str, step: int) -> Iterator[tuple[str, int]]:
         """The lines that `text` completes; a `\\r` at its end waits, since `\\n` may follow."""
@@ -24,6 +26,8 @@ class LineSplitter:
         for end in _ENDS.finditer(waiting):
             if end[0] == "\r" and end.end() == len(waiting):
                 break
+            drawn, self._drawn = self._drawn, end[0] == "\r"
+            self.redraws = drawn or self._drawn
             yield waiting[start : end.start()][:LONGEST_LINE], self._step if end.start() <= before else step
             start = end.end()
         rest = waiting[start:]
@@ -51,3 +55,19 @@ class Tracebacks:
             return True
         inside, self._inside = self._inside, self._inside and (not line.strip() or line[0].isspace())
         return inside
+
+
+class Redrawn:
+    """Leaves out what a progress bar shows again: a value that has not changed since it was last drawn is not new."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, float] = {}
+
+    def new(self, values: Mapping[str, float], redraws: bool) -> dict[str, float]:
+        """The values that are new; all of them on a line of its own."""
+        if not redraws:
+            self._shown.clear()
+            return dict(values)
+        fresh = {name: value for name, value in values.items() if self._shown.get(name) != value}
+        self._shown.update(fresh)
+        return fresh
