@@ -495,6 +495,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("S1.4", "unrelated", stuck()),
     ("S1.4", "nothing-yet", stuck(loss=STUCK + 1.42)),
+    ("S1.4", "not-applicable", stuck(loss=STUCK * 8, manifest=objective(reduction="sum"))),
     # a size that is off explains it as well
     ("S1.4", "nothing-yet", stuck(**grown(1.0, 3e-4))),
     ("S1.4", "nothing-yet", stuck(**grown(5.0, 0.1))),

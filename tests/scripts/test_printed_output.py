@@ -68,6 +68,19 @@ def test_a_line_without_an_end_stays_bounded() -> None:
     assert [len(line) for line, _ in splitter.lines("\n", 0)] == [LONGEST_LINE]
 
 
+def test_of_a_change_the_newer_number_counts() -> None:
+    """The usual line of early stopping, whose first number is that of the validation before, or infinite."""
+    record = KeptRecord()
+    record.step = 4
+    with observed(record):
+        print("Epoch: 1, Steps: 4 | Train Loss: 0.9860557 Vali Loss: 0.8739069 Test Loss: 0.9743989")
+        print("Validation loss decreased (inf --> 0.873907).  Saving model ...")
+        print("lr 0.1 -> 0.01, accuracy: 0.5 => 0.75")
+    assert record.validations == [(4, 0.8739069)]
+    assert record.series("Validation loss decreased") == [(4, 0.873907)]
+    assert record.series("accuracy") == [(4, 0.75)]
+
+
 def test_a_line_belongs_to_the_step_of_its_last_word() -> None:
     splitter = LineSplitter()
     assert list(splitter.lines("\rloss=0.5", 3)) == [("", 0)]
