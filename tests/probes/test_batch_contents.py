@@ -74,6 +74,7 @@ def test_what_is_not_finite_is_left_out_of_mean_and_deviation() -> None:
     assert measured is not None
     assert measured.tolist() == [2.0, 1.0, 0.5]
     assert statistics((torch.arange(3),)) is None
+    assert statistics((torch.arange(3), x)) is None, "behind tokens it is a hidden state or a mask"
 
 
 def test_several_passes_together_are_as_one() -> None:

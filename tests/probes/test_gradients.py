@@ -157,7 +157,29 @@ def test_clip_after_the_step_is_noticed(tmp_path: Path) -> None:
             run.step(loss)
     assert values(tmp_path, "grad_norm") == pytest.approx(truth, rel=1e-5)
     assert values(tmp_path, "clipped") == [0.0] * STEPS
-    assert len(steadyrun.open_run(tmp_path).events("clip-after-step")) == 1
+    assert [event.step for event in steadyrun.open_run(tmp_path).events("clip-after-step")] == [0]
+
+
+def test_clip_before_backward_is_noticed(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    truth = []
+    with steadyrun.record(tmp_path) as run:
+        run.watch(model, optimizer)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch_of(step))
+            clip_grad_norm_(model.parameters(), CLIP)
+            loss.backward()
+            truth.append(true_norm(model))
+            optimizer.step()
+            run.step(loss)
+    assert values(tmp_path, "grad_norm") == pytest.approx(truth, rel=1e-5)
+    assert values(tmp_path, "clipped") == [0.0] * STEPS
+    assert [event.step for event in steadyrun.open_run(tmp_path).events("clip-before-backward")] == [0]
+    headline = steadyrun.check(tmp_path).headline
+    assert headline is not None
+    assert (headline.question.code, headline.answer.outcome) == ("A1.3", "before-backward")
 
 
 @pytest.mark.parametrize("clip", [by_attribute, by_hand, not_at_all])

@@ -223,6 +223,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A1.3", "pass", run()),
     ("A1.3", "after-step", run(clipped=np.zeros(600), events=[Event("clip-after-step", 0, 0.0)])),
     ("A1.3", "also-late", run(events=[Event("clip-after-step", 3, 0.0)])),
+    ("A1.3", "before-backward", run(clipped=np.zeros(600), events=[Event("clip-before-backward", 0, 0.0)])),
+    ("A1.3", "also-late", run(events=[Event("clip-before-backward", 3, 0.0)])),
     ("A1.3", "before-unscale", run(events=[Event("clip-before-unscale", 0, 0.0)])),
     ("A1.3", "not-applicable", run(without=("clip_threshold", "clipped"))),
     ("A1.4", "not-applicable", run()),
@@ -493,6 +495,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("S1.4", "unrelated", stuck()),
     ("S1.4", "nothing-yet", stuck(loss=STUCK + 1.42)),
+    ("S1.4", "not-applicable", stuck(loss=STUCK * 8, manifest=objective(reduction="sum"))),
     # a size that is off explains it as well
     ("S1.4", "nothing-yet", stuck(**grown(1.0, 3e-4))),
     ("S1.4", "nothing-yet", stuck(**grown(5.0, 0.1))),
@@ -542,6 +545,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.7", "missing", run(without=("batch_hash",))),
     ("A5.7", "pass", labelled()),
     ("A5.7", "missing", labelled(target_hash=([0, 1], [1.0, 2.0]))),
+    ("A5.7", "pass", labelled(target_hash=(STEPS[1:], STEPS[1:] + 0.5))),  # a batch without targets among the others
     ("A5.7", "not-applicable", labelled(target_hash=np.ones(600), batch_hash=np.ones(600))),  # full batches
     ("A5.7", "meant", labelled(target_hash=np.ones(600), loss=FALLING)),  # the same classes in each episode
     ("A5.7", "repeated", labelled(target_hash=np.ones(600), **{"targets/entropy": None})),

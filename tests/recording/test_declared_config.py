@@ -9,7 +9,8 @@ import pytest
 
 import steadyrun
 from steadyrun.recording.declared_config import DECLARED
-from steadyrun.signals.config_names import NAMES, config_notes
+from steadyrun.signals.config_names import config_notes
+from steadyrun.signals.declared_names import NAMES
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch import nn
 import steadyrun
 from steadyrun.scripts import discovery
 from steadyrun.scripts.end_report import why_nothing
+from steadyrun.scripts.given_batch import given_batch
 from steadyrun.scripts.live_page import LivePage
 from steadyrun.scripts.main_module import Ending, Target
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
@@ -46,10 +47,12 @@ def test_which_optimizer_step_ends_a_recorded_step(letters: str, together: str, 
     assert ends(letters, together) == expected
 
 
-def test_the_loss_of_micro_batches_is_undivided() -> None:
+@pytest.mark.parametrize("again", [lambda loss: loss, lambda loss: loss / 1, lambda loss: loss * 1.0 / 1])
+def test_the_loss_of_micro_batches_is_undivided(again: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Also if a library divides it once more, by its own number of micro-batches, which is 1."""
     losses, weight = StepLosses(), torch.ones((), requires_grad=True)
     for micro in (1.0, 3.0):
-        losses.add(weight * micro / 2, object())
+        losses.add(again(weight * micro / 2), object())
     assert losses.take(ends=True) == 2.0
     losses.add(weight * 5.0 / 2, object())  # the last step of an epoch has one micro-batch
     assert losses.take(ends=True) == 5.0
@@ -74,6 +77,36 @@ def test_the_module_that_was_called_is_the_model() -> None:
     found = discovery.find([sgd(body)], wrapper, None, None)
     assert found is not None
     assert found.model is wrapper
+
+
+def test_a_wrapper_that_a_library_makes_for_one_call_is_not_the_model() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    found = discovery.find([sgd(net)], [nn.Sequential(net)][0], sys._getframe(), None)
+    assert found is not None
+    assert found.model is net
+    held = nn.Sequential(net)
+    found = discovery.find([sgd(net)], held, sys._getframe(), None)
+    assert found is not None
+    assert found.model is held
+
+
+def test_what_a_model_is_given_are_inputs_unless_it_names_a_target() -> None:
+    class Recurrent(nn.Module):
+        def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+            return x + hidden
+
+    class Scored(nn.Module):
+        def forward(self, idx: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+            return idx
+
+    x, y, time = torch.ones(4, 2), torch.ones(4), torch.tensor(0.5)
+    assert [id(tensor) for tensor in given_batch(Recurrent(), (x, y))] == [id(x)]
+    assert given_batch(Recurrent(), (time, x))[0] is x
+    given = given_batch(Scored(), (x, y))
+    assert given[0] is x
+    assert given[1] is y
+    assert given_batch(Scored(), (None, time)) == []
+    assert given_batch(Recurrent(), (x.requires_grad_() * 2, y)) == []
 
 
 def test_parts_have_the_names_of_variables() -> None:
@@ -275,6 +308,39 @@ def late_part() -> list[list[float]]:
     return losses
 
 
+def made_late() -> list[list[float]]:
+    """The optimizer is made when it is needed first: after the backward pass of the first step."""
+    model, optimizer = nn.Linear(4, 1), None
+    losses: list[list[float]] = [[]]
+    for step in range(12):
+        model.zero_grad()
+        loss = model(batch(step)).square().mean()
+        loss.backward()
+        optimizer = optimizer or sgd(model)
+        optimizer.step()
+        losses[0].append(loss.item())
+    return losses
+
+
+def parts_made_late() -> list[list[float]]:
+    """So is each of a discriminator and a generator: the second one after the first step of the other."""
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    optimizers: dict[nn.Module, torch.optim.Optimizer] = {}
+    losses: list[list[float]] = [[]]
+    for step in range(12):
+        for part in (critic, generator):
+            generator.zero_grad()
+            critic.zero_grad()
+            fake = generator(batch(step))
+            loss = critic(fake.detach() if part is critic else fake).square().mean()
+            loss.backward()
+            optimizers.setdefault(part, sgd(part)).step()
+            if step or part is critic:  # it alone is known after the first step
+                of_step = loss.item()
+        losses[0].append(of_step)
+    return losses
+
+
 def critic_steps() -> list[list[float]]:
     """Three critic steps per step of the generator, which runs without gradients before its turn."""
     generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
@@ -380,6 +446,8 @@ def unused_in_a_long_run() -> list[list[float]]:
     [
         stages,
         late_part,
+        made_late,
+        parts_made_late,
         critic_steps,
         rebuilt,
         replaced,

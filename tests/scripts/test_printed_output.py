@@ -68,6 +68,19 @@ def test_a_line_without_an_end_stays_bounded() -> None:
     assert [len(line) for line, _ in splitter.lines("\n", 0)] == [LONGEST_LINE]
 
 
+def test_of_a_change_the_newer_number_counts() -> None:
+    """The usual line of early stopping, whose first number is that of the validation before, or infinite."""
+    record = KeptRecord()
+    record.step = 4
+    with observed(record):
+        print("Epoch: 1, Steps: 4 | Train Loss: 0.9860557 Vali Loss: 0.8739069 Test Loss: 0.9743989")
+        print("Validation loss decreased (inf --> 0.873907).  Saving model ...")
+        print("lr 0.1 -> 0.01, accuracy: 0.5 => 0.75")
+    assert record.validations == [(4, 0.8739069)]
+    assert record.series("Validation loss decreased") == [(4, 0.873907)]
+    assert record.series("accuracy") == [(4, 0.75)]
+
+
 def test_a_line_belongs_to_the_step_of_its_last_word() -> None:
     splitter = LineSplitter()
     assert list(splitter.lines("\rloss=0.5", 3)) == [("", 0)]
@@ -229,12 +242,40 @@ def test_each_drawing_of_a_bar_has_its_own_step() -> None:
     assert record.validations == [(9, 0.5)]
 
 
+def test_what_a_bar_shows_again_is_not_new() -> None:
+    """A validation loss that stays in the bar of the next epoch; the same loss on two lines of their own is two."""
+    record = KeptRecord()
+    with observed(record):
+        for step in range(1, 9):
+            record.step = step
+            sys.stderr.write(
+                f"\r{step}/8 [00:01<00:01, 1.5it/s, loss={1 / step:.3f}, val_loss={0.5 if step < 5 else 0.4}]"
+            )
+        print(file=sys.stderr)
+        for step in (20, 30):
+            record.step = step
+            print("Val loss: 0.25")
+    assert record.validations == [(1, 0.5), (5, 0.4), (20, 0.25), (30, 0.25)]
+    assert [step for step, _ in record.losses] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_our_own_lines_are_not_read() -> None:
     record = KeptRecord()
     record.step = 2
     with observed(record):
         print("steadyrun: suspect at step 2: val loss 9.0", file=sys.stderr)
     assert record.validations == []
+
+
+def test_the_source_lines_of_a_traceback_report_nothing() -> None:
+    record = KeptRecord()
+    record.step = 2
+    with observed(record):
+        print("Traceback (most recent call last):", file=sys.stderr)
+        print('  File "train.py", line 66, in train\n    return loss.data[0] / args.length', file=sys.stderr)
+        print("    val_loss = 0.25 * total\nIndexError: val loss 9.0 is odd\nval loss 0.5", file=sys.stderr)
+    assert record.validations == [(2, 0.5)]
+    assert record.series("return loss.data") == []
 
 
 _TERMINAL = """

@@ -134,6 +134,10 @@ def test_a_script_that_does_not_train(tmp_path: Path) -> None:
     early = launch(tmp_path, "broken.py", "early")
     assert early.code == 1
     assert early.err.splitlines()[-1].endswith("nothing is recorded")
+    first = launch(tmp_path, "broken.py", "first")
+    assert first.code == 1
+    assert first.err.count("steadyrun: ") == 1
+    assert first.err.splitlines()[-1].endswith("nothing is recorded")
     off = launch(tmp_path, "broken.py", "hook", STEADYRUN="off")
     assert (off.code, off.out, off.err) == (1, "own hook: RuntimeError after training\n", "")
     assert not (tmp_path / "experiments").exists()
@@ -189,3 +193,37 @@ def test_help_and_wrong_use(tmp_path: Path) -> None:
     wrong = launch(tmp_path, "--declare", "lr_max=high", "plain.py")
     assert wrong.code == 2
     assert "lr_max must be a number" in wrong.err
+
+
+def test_what_is_no_script_fails_with_the_next_step(tmp_path: Path) -> None:
+    """Nothing runs: a notebook, a shell script, a launcher, python itself, a file after -m, a folder that is a file."""
+    (tmp_path / "book.ipynb").write_text('{"cells": []}')
+    (tmp_path / "train.py").write_text("print('ran')")
+    (tmp_path / "job.sh").write_text("python train.py\n")
+    (tmp_path / "job").write_text("#!/usr/bin/env bash\npython train.py\n")
+    for words, answer in {
+        ("book.ipynb",): "%load_ext steadyrun",
+        ("job.sh",): "is a shell script",
+        ("job",): "is a shell script",
+        ("python", "train.py", "--width", "3"): "run train.py --width 3",
+        ("sh", "train.py"): "-m steadyrun run train.py",
+        ("-m", "train.py"): "leave out -m",
+        ("--dir", "job.sh/run", "plain.py"): "job.sh is a file",
+        ("--declare", "lr_max", "plain.py"): "--declare lr_max=3e-4",
+    }.items():
+        done = launch(tmp_path, *words)
+        assert (done.code, done.out) == (2, ""), words
+        assert answer in done.err
+        assert done.err.startswith("error: ")
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_what_the_script_cannot_use_is_said_in_a_line(tmp_path: Path) -> None:
+    """Our options after the script, which refuses them; a name that is never compared; a model that is not there."""
+    late = launch(tmp_path, "strict.py", "--dir", "here")
+    assert late.code == 2
+    assert late.err.splitlines()[-1].endswith("--dir of steadyrun comes before the script. Nothing is recorded")
+    odd = launch(tmp_path, "--declare", "lr_mx=3", "--model", "nowhere", "strict.py")
+    assert odd.code == 0
+    assert "--declare lr_mx: nothing is compared with it; did you mean lr_max?" in odd.err
+    assert "--model nowhere: no module of that name" in odd.err

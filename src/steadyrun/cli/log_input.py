@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steadyrun.cli.messages import as_typed, fail, is_run, runs_near
+from steadyrun.cli.messages import as_typed, fail, is_run, runs_near, say
 from steadyrun.errors import LogError
+from steadyrun.signals.declared_names import NAMES
 from steadyrun.store.layout import MANIFEST, ranks
 
 if TYPE_CHECKING:
@@ -60,8 +62,10 @@ class LogOptions:
     def of(
         cls, form: str | None, assignments: list[str] | None, declarations: list[str] | None, run: int | None = None
     ) -> LogOptions:
-        roles = _assigned(assignments or [], "--map", str)
-        return cls(form, roles, _assigned(declarations or [], "--declare", _value), run)
+        roles = _assigned(assignments or [], "--map", str, "loss=train/loss")
+        declared = _assigned(declarations or [], "--declare", _value, "lr_max=3e-4")
+        _mention_unknown(declared)
+        return cls(form, roles, declared, run)
 
     def request(self) -> Request:
         from steadyrun.importers.convert import Request
@@ -69,12 +73,21 @@ class LogOptions:
         return Request(self.roles, self.declared, self.run)
 
 
-def _assigned(texts: list[str], option: str, read: Callable[[str], Any]) -> dict[str, Any]:
+def _mention_unknown(declared: dict[str, Any]) -> None:
+    """A name that nothing is compared with is a typing error: nobody declares one for himself on a command line."""
+    for name in declared:
+        if name not in NAMES:
+            near = get_close_matches(name, NAMES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(NAMES)}"
+            say(f"--declare {name}: nothing is compared with it; {hint}")
+
+
+def _assigned(texts: list[str], option: str, read: Callable[[str], Any], example: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for text in texts:
         left, equals, right = text.partition("=")
         if not equals or not left.strip() or not right.strip():
-            fail(f"{option} {text}: it has no form NAME=VALUE", f"such as {option} loss=train/loss")
+            fail(f"{option} {text}: NAME=VALUE is expected", f"such as {option} {example}")
         result[left.strip()] = read(right.strip())
     return result
 

@@ -102,16 +102,19 @@ def run(
     instead if there is one. STEADYRUN=off runs the script alone.
 
     \b
-    Exit codes: those of the script; 2 if there is no such script.
+    Exit codes: those of the script; 2 if there is no such script, or if --dir
+    cannot be written.
     """
+    from steadyrun.cli.script_checks import check_folder, check_target
     from steadyrun.scripts.main_module import Target
-    from steadyrun.scripts.run_script import RunOptions, run_script
+    from steadyrun.scripts.run_script import RunOptions, run_script, switched_off
 
     if script is None and module is None:
         fail("no script is given", f"see: {as_typed('steadyrun')} run --help")
     target = Target(module, is_module=True) if module is not None else Target(str(script))
-    if not target.is_module and not Path(target.name).exists():
-        fail(f"{target.name} does not exist", "give the path of a script, or -m and the name of a module")
+    check_target(target, context.meta["arguments"])
+    if not switched_off():
+        check_folder(folder)
     options = RunOptions(
         folder=folder,
         config=_config(declarations),

@@ -52,6 +52,14 @@ def number(text: str) -> float | None:
     return parsed
 
 
+_CHANGE = re.compile(rf"(?<![\w.]){ANY}\s*+(?:-{{1,3}}>|={{1,2}}>|→)\s*+(?={ANY})", re.I)
+
+
+def changed(line: str) -> str:
+    """A text in which of a change such as `decreased (inf --> 0.31)` the newer number is left."""
+    return _CHANGE.sub("", line) if ">" in line or "→" in line else line
+
+
 def unwrapped(line: str) -> str:
     """A text in which a number that a framework prints with its type around it is the number alone."""
     return _WRAPPED.sub(_bare, line) if "(" in line or "numpy=" in line else line

@@ -21,7 +21,9 @@ from steadyrun.importers.other_languages import in_english, without_accents
 
 
 TRAIN = frozenset({"train", "training", "tr", "trn", "trng"})
-HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout", "vld"})
+HELD_OUT = frozenset({
+    "val", "valid", "validation", "vali", "eval", "evaluation", "dev", "test", "heldout", "holdout", "vld",
+})  # fmt: skip
 LOSS = frozenset({"loss", "losses"})
 LOSS_WORDS = ("loss", "xent", "cross_entropy", "crossentropy")  # within a name that a program prints
 KINDS = frozenset({
@@ -155,7 +157,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     ),
     "val_loss": (
         "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation",
-        "loss_eval", "tel", "lm_loss_validation", "validation_metrics_loss_metrics_global_avg_loss",
+        "vali_loss", "loss_eval", "tel", "lm_loss_validation", "validation_metrics_loss_metrics_global_avg_loss",
         "metrics_eval_language_cross_entropy", "dev_loss", "test_loss",
     ),
     "lr": (

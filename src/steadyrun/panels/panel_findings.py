@@ -27,6 +27,7 @@ _EVENTS = {
     "optimizer-replaced": 2,
     "moved-without-optimizer": 3,
     "clip-after-step": 3,
+    "clip-before-backward": 3,
     "clip-before-unscale": 3,
 }
 _MOST = 12  # marks of one kind of event

@@ -63,9 +63,14 @@ class GradientFacts:
     clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
+    clip_came_early: bool = False  # before the backward pass whose gradients the optimizer steps with
     unchanged: Tensor | None = None  # 1 if elements are at the step as they were when backward ended: so is the norm
     per_optimizer: tuple[Tensor, ...] = ()  # where several optimizers share the parameters
     stepped: bool = False
+
+    def forget_clip(self) -> None:
+        """The clip that was seen is not one of the gradients that follow."""
+        self.clip, self.clip_threshold, self.clip_norm, self.clip_tells = None, None, None, False
 
 
 class GradientProbe:
@@ -79,6 +84,7 @@ class GradientProbe:
         self._facts = GradientFacts()
         self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
         self._in_step = False
+        self._fresh = False  # a backward pass has ended since the last step of an optimizer
         self._queued_in = -1
         self._root: Tensor | None = None
         self.several_optimizers = False
@@ -134,6 +140,7 @@ class GradientProbe:
             self._note_first_and_last()
             facts = self._facts
             facts.backwards += 1
+            self._drop_early_clip()
             root, self._root = self._root, None
             if self._in_step and facts.at_backward is not None:
                 return  # a closure that is called again: the first gradient is the step's
@@ -177,6 +184,13 @@ class GradientProbe:
                 self._take_clip(call)
         except Exception as problem:
             self._problems.report("clipping", problem)
+
+    def _drop_early_clip(self) -> None:
+        """A clip between the last step and this backward pass was not one of these gradients."""
+        if not self._fresh and self._facts.clip is not None and not self._in_step:
+            self._facts.forget_clip()
+            self._facts.clip_came_early = True
+        self._fresh = True
 
     def _take_clip(self, call: ClipCall) -> None:
         facts = self._facts
@@ -244,12 +258,12 @@ class GradientProbe:
             norm: Tensor | None = facts.clip_norm
         else:
             norm = global_norm([parameter.grad for parameter in own if parameter.grad is not None])
-        facts.clip, facts.clip_threshold, facts.clip_norm, facts.clip_tells = None, None, None, False
+        facts.forget_clip()
         if norm is not None:
             facts.per_optimizer += (norm,)
 
     def after_step(self) -> None:
-        self._in_step = False
+        self._in_step = self._fresh = False
 
     # -- at run.step ------------------------------------------------------------------------------
 
@@ -270,7 +284,11 @@ class GradientProbe:
     def fill(self, row: ProbeRow, facts: GradientFacts, declared_clip: float | None) -> None:
         """Put a step's numbers into its row."""
         if facts.clip_came_late:
-            self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
+            why = "clip_grad_norm_ came after the optimizer's step: it did nothing"
+            self._problems.notice("clip-after-step", why, step=row.step)
+        if facts.clip_came_early:
+            why = "clip_grad_norm_ came before backward(): it did nothing"
+            self._problems.notice("clip-before-backward", why, step=row.step)
         row.put("backwards", float(facts.backwards))
         row.put("loss_scale", facts.loss_scale)
         row.put("backward_loss", total_of(facts.roots))

@@ -1,4 +1,7 @@
-"""What the model is given: mean, standard deviation and non-finite values of its first floating-point input."""
+"""What the model is given: mean, standard deviation and non-finite values of its first input, if that has fractions.
+
+Behind tokens, a floating-point tensor is a hidden state or a mask, and no data.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ import math
 import torch
 from torch import Tensor
 
-from steadyrun.probes.float_tensors import first_float, thinned
+from steadyrun.probes.float_tensors import thinned
+from steadyrun.program.containers import leaves
+from steadyrun.program.torch_compat import is_spread
 
 STATISTICS = ("mean", "std", "nonfinite")
 
 
 def statistics(inputs: object) -> Tensor | None:
     """The numbers of `STATISTICS`, on the input's device; None if the model is given no floating-point values."""
-    tensor = first_float(inputs)
-    if tensor is None or tensor.layout != torch.strided:
+    tensors = (leaf for leaf in leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim() and leaf.numel())
+    tensor = next(tensors, None)
+    if tensor is None or not tensor.is_floating_point() or tensor.layout != torch.strided or is_spread(tensor):
         return None
     with torch.no_grad():
         values = thinned(tensor.detach()).float()

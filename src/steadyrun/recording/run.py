@@ -61,7 +61,9 @@ class Run:
         self._steps_are_called = False
         self._stepped_at = time.perf_counter()
         self._batches = 0
-        self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
+        self._problems = Problems(
+            lambda kind, **fields: self._writer.event(kind, **({"step": self._steps.next} | fields))
+        )
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
         self._steps = Steps(self._writer, last_step, first_step)
         self._flusher = Flusher(

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from steadyrun.text import counted
 
 _FRAMES = 40
 _NOT_THE_SCRIPT = ("torch", "steadyrun", "runpy")  # packages whose variables name nothing of the script's
+_INSTALLED = {"site-packages", "dist-packages"}
 _NAMED_ATTRIBUTES = 500  # of the objects that a frame calls self, at most
 
 
@@ -77,8 +79,10 @@ def find(
         model = resolve(wanted, frame)
         if isinstance(model, nn.Module):
             return _with_helpers(TrainedObjects(model, optimizers), live)
-        doubts.append(f"--model {wanted}: no module of that name is in scope where training starts")
-    per_optimizer = [_holders(owned(optimizer), called, live.roots) for optimizer in optimizers]
+        what = "no module of that name is in scope where training starts; recorded is what was found"
+        doubts.append(f"--model {wanted}: {what}")
+    own = {key for caller in _frames(frame) if not _is_installed(caller) for key in _named_in(caller)}
+    per_optimizer = [_holders(held, _of_the_script(called, held, own), live.roots) for held in map(owned, optimizers)]
     modules = _distinct([module for modules in per_optimizer for module in modules])
     if not modules:
         return None
@@ -150,6 +154,17 @@ def _holders(wanted: set[int], called: nn.Module | None, roots: list[nn.Module])
     return chosen
 
 
+def _of_the_script(called: nn.Module | None, wanted: set[int], own: set[int]) -> nn.Module | None:
+    """A library may wrap the model for one call: then it is the one inside that a variable of the script holds.
+
+    `own` are the ids of the modules that the script's variables hold.
+    """
+    if called is None or id(called) in own:
+        return called
+    inside = (module for module in called.modules() if id(module) in own and wanted <= _ids(module))
+    return next(inside, called)
+
+
 def _ids(module: nn.Module) -> set[int]:
     return {id(parameter) for parameter in module.parameters()}
 
@@ -176,10 +191,18 @@ def _names(frame: FrameType | None) -> dict[int, str]:
     """The variable names of modules in the running functions; of attributes of objects as well."""
     names: dict[int, str] = {}
     for caller in _frames(frame):
-        for name, value in _entries(variables(caller)):
-            if isinstance(value, nn.Module):
-                names.setdefault(id(value), name)
+        names = _named_in(caller) | names  # the innermost counts
     return names
+
+
+def _named_in(caller: FrameType) -> dict[int, str]:
+    modules = [(id(value), name) for name, value in _entries(variables(caller)) if isinstance(value, nn.Module)]
+    return dict(reversed(modules))  # the first name counts
+
+
+def _is_installed(caller: FrameType) -> bool:
+    """Whether this function belongs to a library and not to the script."""
+    return not _INSTALLED.isdisjoint(Path(caller.f_code.co_filename).parts)
 
 
 def _entries(known: dict[str, Any]) -> Iterator[tuple[str, Any]]:

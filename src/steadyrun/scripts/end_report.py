@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LINES = 25
 _MOST_RUNS = 10
+_USAGE = 2  # exit code of a program that does not know an argument
+_OPTIONS = {"--dir", "--declare", "--model", "--loss", "--resume", "--watch"}
 _BUSY = 1.0  # seconds of CPU time in child processes: the work was done there
 
 
@@ -42,6 +44,8 @@ def why_nothing(target: Target, recorder: ScriptRecorder, ending: Ending) -> str
     """One line: why there is no run, and what to do."""
     if not recorder.active and not recorder.taken_over_by:
         return f"{target.name}: not recorded; the reason is above"
+    if ending.code == _USAGE and (ours := next((word for word in sys.argv[1:] if word in _OPTIONS), None)):
+        return f"{target.name} refused its arguments: {ours} of steadyrun comes before the script. Nothing is recorded"
     if (ending.code != 0 or ending.interrupted) and not recorder.stepped:
         return f"{target.name} ended before its first optimizer step (exit code {ending.code}): nothing is recorded"
     if recorder.stepped:

@@ -46,6 +46,8 @@ class Ending:
 def execute(target: Target, arguments: list[str]) -> Ending:
     """Execute it to its end; a traceback is printed as Python prints it."""
     main = ModuleType("__main__")
+    if "__annotations__" in vars(sys.modules["__main__"]):  # Python gives it to a script's module, and to no other
+        main.__annotations__ = {}
     sys.modules["__main__"] = main  # it stays: what the script leaves to `atexit` may refer to it
     sys.argv = [target.name, *arguments]
     try:

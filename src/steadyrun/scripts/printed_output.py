@@ -17,7 +17,7 @@ from typing import Any
 
 from steadyrun.importers.live_lines import LiveLines
 from steadyrun.scripts.patches import Patches
-from steadyrun.scripts.printed_lines import LineSplitter
+from steadyrun.scripts.printed_lines import LineSplitter, Redrawn, Tracebacks
 from steadyrun.scripts.reported_values import Recorder, ReportedValues, values_of
 
 _MOST_WAITING = 6_000  # pieces of text that wait to be read; the oldest are forgotten
@@ -58,6 +58,8 @@ class _Reading:
         self._recorder, self._values = recorder, values
         self._pieces: deque[tuple[str, str, int]] = deque(maxlen=_MOST_WAITING)
         self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
+        self._redrawn = {"stdout": Redrawn(), "stderr": Redrawn()}
+        self._tracebacks = {"stdout": Tracebacks(), "stderr": Tracebacks()}
         self._readers = {"stdout": LiveLines(), "stderr": LiveLines()}
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._began, self._spent = time.perf_counter(), 0.0
@@ -114,11 +116,12 @@ class _Reading:
             for line, at in splitter.ended():
                 self._take(stream, line, at)
             for row, at in self._readers[stream].ended():
-                self._values.take(row, at, stream, deliberate=False)
+                self._values.take(self._redrawn[stream].new(row, splitter.redraws), at, stream, deliberate=False)
         self._values.settle()
 
     def _take(self, stream: str, line: str, step: int) -> None:
-        if line.startswith(_OURS):
+        if line.startswith(_OURS) or self._tracebacks[stream].hold(line):
             return
+        redraws = self._splitters[stream].redraws
         for row, at in self._readers[stream].values(line, step):
-            self._values.take(row, at, stream, deliberate=False)
+            self._values.take(self._redrawn[stream].new(row, redraws), at, stream, deliberate=False)

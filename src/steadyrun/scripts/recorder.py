@@ -165,7 +165,7 @@ class ScriptRecorder:
         if run is None or os.getpid() != self._pid:
             return
         steps, self.step, self._waiting = self.step, 0, []
-        run.close(failure)
+        run.close(failure if steps or not self._created else None)  # what leaves nothing behind says nothing
         if steps:
             self.folders.append(run.path)
         elif self._created:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -88,10 +89,22 @@ def _sum(values: list[Scalar]) -> Any:
 
 
 def _divisor(root: Tensor, *, scaled: bool) -> float | None:
-    """The whole number by which the loss was divided last, None if it was not."""
+    """The whole number by which the loss was divided last, None if it was not; a division by 1 does not count."""
     node: Any = root.grad_fn
     if scaled and node is not None and node.name().startswith("Mul"):
         node = node.next_functions[0][0]
+    factor = _factor(node)
+    while factor == 1:  # such as that of a library which accumulates one micro-batch
+        node = node.next_functions[0][0]
+        factor = _factor(node)
+    if factor is None:
+        return None
+    count = 1 / factor
+    return float(round(count)) if count > 1.5 and abs(count - round(count)) < 1e-6 * count else None
+
+
+def _factor(node: Any) -> float | None:
+    """The positive number with which an operation multiplies its first operand, None if it does something else."""
     if node is None:
         return None
     divides = node.name().startswith("Div")
@@ -100,7 +113,6 @@ def _divisor(root: Tensor, *, scaled: bool) -> float | None:
         if other.dim() or other.device.type != "cpu":
             return None
         other = float(other)
-    if not isinstance(other, int | float) or other <= 0:
+    if not isinstance(other, int | float) or not 0 < other < math.inf:
         return None
-    count = float(other) if divides else 1 / float(other)
-    return float(round(count)) if count > 1.5 and abs(count - round(count)) < 1e-6 * count else None
+    return 1 / float(other) if divides else float(other)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.optimizer_steps import is_part, is_wrapper
+from steadyrun.probes.scalars import scalar
 from steadyrun.scripts import discovery
 from steadyrun.scripts.discovery import TrainedObjects, owned
+from steadyrun.scripts.given_batch import given_batch
 from steadyrun.scripts.optimizer_turns import OptimizerTurns
 from steadyrun.scripts.recorder import ScriptRecorder
 from steadyrun.scripts.step_losses import StepLosses
@@ -23,6 +25,7 @@ Optimizer = torch.optim.Optimizer
 
 _MOST_UNKNOWN = 20  # optimizers that wait for a backward pass to be watched
 _EARLY = 10  # steps in which an optimizer that steps first is a part of the training
+_LAZY = 2  # steps, before which an optimizer that is made later than another belongs to the same training
 _STEPS_ALONE = 3  # steps of an unknown optimizer alone, after which it trains something else
 _MOST_REBUILT = 3  # times that an optimizer is replaced, after which the probes follow it alone
 
@@ -44,6 +47,8 @@ class TrainingFollower:
         self._waiting: set[int] | None = None  # ids of parameters that are trained and not watched; None: to be found
         self._used: set[int] = set()  # of them, those whose module ran without gradients: a generator, before its turn
         self._unknown: list[Optimizer] = []  # stepped, and not watched yet
+        self._early_root: Any = None  # what the last backward pass began from while nothing was watched
+        self._early: list[Any] = []  # losses of such steps: the optimizer was made between backward and its step
         self._began = 0  # how many optimizers there were when this training made its first step
         self._rebuilt = 0
         self._alone = 0  # steps of unknown optimizers since a watched one stepped
@@ -115,7 +120,7 @@ class TrainingFollower:
         if self._fetched is not None:
             self._batch, self._fetched, self._loader_feeds = self._fetched, None, True
         elif not self._loader_feeds and self._objects is not None and not self._objects.has_parts:
-            self._batch = self._new_inputs(args)
+            self._batch = self._new_inputs(module, args)
         return True
 
     def batch_fetched(self, batch: Any) -> None:
@@ -126,6 +131,8 @@ class TrainingFollower:
             return
         if self._objects is None:
             self._include(self._unknown or self._unwatched(), None)
+        if self._objects is None:
+            self._early_root = None if root is None else scalar(root.detach(), "loss")
         elif self._unknown:
             self._meet_unknown()
         if self._objects is None or (self._in_step and not self._first_root):
@@ -155,6 +162,8 @@ class TrainingFollower:
         elif len(self._unknown) < _MOST_UNKNOWN:
             self._unknown.append(optimizer)
             self._alone += 1
+            if self._objects is None:
+                self._early.append(self._early_root)
             self._losses.take(ends=False)  # the backward passes before it are its own
 
     def step_asked(self, optimizer: Optimizer, stepped: bool) -> None:
@@ -205,8 +214,16 @@ class TrainingFollower:
         self._objects = objects
         self._losses.scaler = ScalerView(objects.scaler)
         self._members = {id(module) for module in objects.model.modules()}
+        self._record_early()
         self.hooks.come_last()
         self.hooks.look_at_inputs()
+
+    def _record_early(self) -> None:
+        """Steps of the one optimizer that is watched now, and was made after the backward pass of its first step."""
+        early, self._early = self._early, []
+        alone = self._objects is not None and len(self._objects.optimizers) == 1
+        if early and alone and all(loss is not None for loss in early):
+            self._recorder.record_late(early)
 
     def _meet_unknown(self) -> None:
         """Optimizers step that have not stepped before: a part of this training, or the next one.
@@ -237,7 +254,9 @@ class TrainingFollower:
         if len(stay) < len(before):
             self._rebuilt += 1
             self._retired.update(optimizer for optimizer in before if owned(optimizer) & taken)
-        elif before and self._recorder.step and any(self._made.get(new, 0) > self._began for new in optimizers):
+        elif (
+            before and self._recorder.step >= _LAZY and any(self._made.get(new, 0) > self._began for new in optimizers)
+        ):
             self._end_training()
             return []
         return stay
@@ -270,7 +289,7 @@ class TrainingFollower:
             return
         parts, self._parts = self._parts, {}
         pending, self._pending = self._pending, {}
-        is_first = self._recorder.step == 0
+        is_first = self._began == 0
         if set(pending) == {id(optimizer)}:  # it turned out to be the only one that steps
             self._recorder.record_late([*pending[id(optimizer)], loss])
         else:
@@ -305,15 +324,13 @@ class TrainingFollower:
         parameters = (p for mine in self._objects.optimizers for group in mine.param_groups for p in group["params"])
         return all(parameter.grad is None for parameter in parameters)
 
-    def _new_inputs(self, args: tuple[Any, ...]) -> Any:
-        """The tensors that a pass is given, None if they are not data, or the same in every step."""
-        given = [value for value in args if isinstance(value, Tensor)]
-        if not given or any(tensor.grad_fn is not None for tensor in given):
-            return None
+    def _new_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
+        """The batch that a pass is given, None if it is the same in every step."""
+        given = given_batch(module, args)
         before = None if self._given is None else self._given()
-        self._given = weakref.ref(given[0])
-        if before is given[0]:
+        if not given or before is given[0]:
             return None
+        self._given = weakref.ref(given[0])
         return given[0] if len(given) == 1 else tuple(given)
 
     def _take_named_loss(self, name: str) -> None:
@@ -321,7 +338,8 @@ class TrainingFollower:
         if isinstance(value, Tensor | int | float):
             self._losses.give(value)
         else:
-            self._recorder.say_once(f"--loss {name}: no number of that name is in scope where backward is called")
+            what = "no number of that name is in scope where backward is called; recorded is what backward starts from"
+            self._recorder.say_once(f"--loss {name}: {what}")
 
 
 def _trains(optimizer: Optimizer) -> bool:

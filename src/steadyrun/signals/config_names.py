@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from steadyrun.signals.declared_names import NAMES
 from steadyrun.signals.declared_schedule import SCHEDULES, unknown_schedule
-
-NAMES = (
-    *("seed", "dtype", "lr_max", "lr_min", "warmup_steps", "total_steps", "schedule", "batch_size", "accumulation"),
-    *("clip", "weight_decay", "no_decay", "reduction", "vocab_size", "num_classes", "pad_id", "eos_id", "init"),
-    *("baseline_loss", "val_every", "causal", "shuffle", "epochs", "num_epochs", "val_mode", "val_augmented"),
-)
-"""The names that are compared with what happened."""
 
 # What other programs call the same thing. A name that may mean something else (warmup_ratio, num_steps, decay) is not
 # among them.

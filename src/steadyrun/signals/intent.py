@@ -111,6 +111,15 @@ def summed_loss(run: Signals) -> None:
         raise NotApplicable("the config declares reduction='sum', so the size of the loss depends on the batch")
 
 
+def seen_sum(run: Signals) -> int | None:
+    """The number of classes of a cross-entropy that is seen to be a sum over items; None if it is not one."""
+    objective = run.inferred.get("objective")
+    if not isinstance(objective, dict) or objective.get("reduction") != "sum":
+        return None
+    classes = objective.get("classes")
+    return int(classes) if isinstance(classes, int | float) and classes >= 2 else None
+
+
 # Number formats and the loss scaler.
 
 

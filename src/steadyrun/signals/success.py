@@ -24,7 +24,7 @@ _OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it r
 _MANY = 10  # values: from here on, levels over a fifth of them are compared instead of single values
 _FIFTH = 5
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
-_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
+_HELD_OUT = frozenset({"val", "valid", "validation", "vali", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",

@@ -9,17 +9,21 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     late, scaled = run.events("clip-after-step"), run.events("clip-before-unscale")
+    early = run.events("clip-before-backward")
     clipped = run.maybe("clipped")
     in_time = clipped is not None and float(clipped.values.max()) > 0
     if scaled:
         message = f"clip_grad_norm_{_to(run)} ran before scaler.unscale_, on gradients multiplied by the loss scale."
         return Finding("before-unscale", message, step=scaled[0].step)
-    if late and in_time:
-        message = "Gradients were clipped before the optimizer's step in some steps, and after it in others."
-        return Finding("also-late", message, step=late[0].step)
+    if (late or early) and in_time:
+        message = "Gradients were clipped between backward and the optimizer's step in some steps, and not in others."
+        return Finding("also-late", message, step=(late or early)[0].step)
     if late:
         message = f"clip_grad_norm_{_to(run)} always ran after the optimizer's step, first at step {late[0].step}."
         return Finding("after-step", message, step=late[0].step)
+    if early:
+        message = f"clip_grad_norm_{_to(run)} always ran before backward(), first at step {early[0].step}."
+        return Finding("before-backward", message, step=early[0].step)
     if not run.has("clip_threshold"):
         raise NotApplicable("no gradients were clipped")
     return Finding("pass", "Gradients were clipped unscaled, between backward and the optimizer's step.")
@@ -33,9 +37,10 @@ def _to(run: Signals) -> str:
 QUESTION = Question(
     code="A1.3",
     name="clipping order",
-    asks="Is clip_grad_norm_ called after unscale_ and before the optimizer's step?",
-    why="After the step, clipping changes only gradients that are thrown away. Before unscale_ the gradients are "
-    "still multiplied by the loss scale, so every step is clipped to almost nothing.",
+    asks="Is clip_grad_norm_ called after backward and unscale_, and before the optimizer's step?",
+    why="Before backward there is nothing to clip. After the step, clipping changes only gradients that are thrown "
+    "away. Before unscale_ the gradients are still multiplied by the loss scale, so every step is clipped to almost "
+    "nothing.",
     needs=("clip_threshold",),
     panel=3,
     thresholds=(),
@@ -49,6 +54,13 @@ QUESTION = Question(
             explains=("C3", "D2", "D4", "S3"),
         ),
         Outcome(
+            name="before-backward",
+            answer=FAULT,
+            meaning="clipping has no effect because it comes before backward",
+            fix="Call clip_grad_norm_ after backward() and before optimizer.step().",
+            explains=("C3", "D2", "D4", "S3"),
+        ),
+        Outcome(
             name="before-unscale",
             answer=FAULT,
             meaning="clipping is applied to gradients that are still scaled",
@@ -58,8 +70,8 @@ QUESTION = Question(
         Outcome(
             name="also-late",
             answer=NOTE,
-            meaning="some gradients are clipped after the step, without effect",
-            fix="Call clip_grad_norm_ before optimizer.step().",
+            meaning="some gradients are clipped before backward or after the step, without effect",
+            fix="Call clip_grad_norm_ after backward() and before optimizer.step().",
         ),
     ),
     find=find,

@@ -40,7 +40,9 @@ def _same_targets(run: Signals, limit: Limits) -> tuple[float, int]:
     targets, batches = run.points("target_hash"), run.points("batch_hash")
     if len(targets) < limit["steps"]:
         raise MissingSignal("target_hash", f"recorded batches: {len(targets)}, needed: {limit['steps']:g}")
-    pairs = np.unique(np.stack([targets.values, batches.values]), axis=1)
+    of_targets = targets.values[np.isin(targets.steps, batches.steps)]
+    of_batches = batches.values[np.isin(batches.steps, targets.steps)]
+    pairs = np.unique(np.stack([of_targets, of_batches]), axis=1)
     _, counts = np.unique(pairs[0], return_counts=True)
     different = int(counts.sum())
     if different < limit["different"]:

@@ -11,7 +11,7 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
-from steadyrun.signals.intent import summed_loss, untrained_start
+from steadyrun.signals.intent import seen_sum, summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import maximizes
 from steadyrun.signals.run_signals import Signals
@@ -122,7 +122,7 @@ def _summed(run: Signals, limit: Limits, classes: int | None) -> Reduction | Non
     loss, tolerance = run.maybe("loss"), limit["items"]
     if loss is None or loss.steps[0] > 1 or run.config.get("reduction") not in (None, "mean"):
         return None
-    first, count = float(loss.values[0]), classes
+    first, count = float(loss.values[0]), seen_sum(run) if classes is None else classes
     candidates = []
     root = run.maybe("backward_loss")
     if root is not None and root.steps[0] == loss.steps[0] and first > 0:

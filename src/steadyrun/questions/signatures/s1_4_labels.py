@@ -21,7 +21,7 @@ from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.curves import ema
 from steadyrun.signals.facts import CONTRASTIVE, RANDOM
 from steadyrun.signals.fits import guess_and_ratio, whole_loss
-from steadyrun.signals.intent import of_targets
+from steadyrun.signals.intent import of_targets, seen_sum
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Signals
@@ -42,6 +42,8 @@ _SIZES = (
 def find(run: Signals, limit: Limits) -> Finding:
     if (found := _numbers_by_heart(run, limit)) is not None:
         return found
+    if seen_sum(run) is not None:
+        raise NotApplicable("the loss is a sum over the batch, and a guess is known for one item")
     guess = float(of_targets(run, "targets/entropy", "the loss is not a cross-entropy over classes").values[-1])
     loss = run.points("loss")
     late = loss.values[len(loss) // 2 :]

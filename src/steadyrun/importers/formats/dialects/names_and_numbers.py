@@ -21,7 +21,7 @@ from steadyrun.importers.formats.dialects.row_places import AXIS, BELOW, INNER, 
 from steadyrun.importers.formats.dialects.unnamed_counts import counter_of
 from steadyrun.importers.formats.jsonfile import parsed, row_of_line
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
-from steadyrun.importers.number_text import ANY
+from steadyrun.importers.number_text import ANY, changed
 from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNT, STARTS, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
@@ -75,6 +75,7 @@ class LineReader:
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
         """The rows that are whole after this line."""
+        line = changed(line)
         if (prefix := _PREFIX.match(line)) is not None:
             line = line[prefix.end() :]
         indented = self.heading and line[:1].isspace()
