@@ -46,6 +46,7 @@ class Labels:
     weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
     itself: Tensor | None = None  # 1 if each example of a batch is to find itself among all of them
     peak: Tensor | None = None  # of scores of a batch with itself: the best of a row above the row's median
+    place: Tensor | None = None  # of those scores: how many of a row's others are below its target's, as a fraction
 
 
 @dataclass(frozen=True)
@@ -274,10 +275,24 @@ def _mean_loss(scores: Tensor, targets: Tensor, ignored: int) -> Tensor:
 
 def _peak(scores: Tensor) -> Tensor | None:
     """How far the best score of a row is above the row's median; None unless rows are compared with one another."""
-    if scores.dim() != 2 or scores.shape[0] - scores.shape[1] not in (0, 1):
+    if not _of_a_batch_with_itself(scores):
         return None
     rows = scores.detach().float()
     return (rows.amax(1) - rows.median(1).values).mean()
+
+
+def _of_a_batch_with_itself(scores: Tensor) -> bool:
+    return scores.dim() == 2 and scores.shape[0] - scores.shape[1] in (0, 1)
+
+
+def _place(scores: Tensor, targets: Tensor) -> Tensor | None:
+    """The fraction of a row's scores below its target's, with ties as halves; None unless rows are compared."""
+    if not _of_a_batch_with_itself(scores) or targets.dim() != 1 or scores.shape[1] < 2:
+        return None
+    rows = scores.detach().float()
+    own = rows.gather(1, targets.clamp(0, scores.shape[1] - 1)[:, None])
+    below = (rows < own).float().sum(1) + ((rows == own).float().sum(1) - 1) / 2
+    return (below / (scores.shape[1] - 1)).mean()
 
 
 def _itself(scores: Tensor, targets: Tensor) -> Tensor | None:
@@ -319,6 +334,7 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         _smoothing(root, node),
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
         peak=_peak(scores),
+        place=_place(scores, targets),
         itself=_itself(scores, targets),
     )
     graph.labels.append(labels)

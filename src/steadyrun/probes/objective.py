@@ -157,6 +157,7 @@ class ObjectiveProbe:
         row.put("targets/supervised", supervised(labels))
         row.put("targets/peak", labels.peak)
         row.put("targets/itself", labels.itself)
+        row.put("targets/place", labels.place)
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
         padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
         known = [share for share in padded if share is not None]

@@ -77,6 +77,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "update_ratio/*", "norm of the step's change of a block's parameters, relative to their norm", probe="blocks"
     ),
+    CatalogueEntry("adapter_base_norm", "norm of the frozen parameters beside adapters", probe="blocks"),
     CatalogueEntry("adapter_norm", "norm of all parameters of adapters (LoRA and its relatives)", probe="blocks"),
     CatalogueEntry("stalled", "fraction of the elements with a gradient that the step did not change", probe="blocks"),
     CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
@@ -152,6 +153,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     _objective("fit_odds/*", "weight of all positive targets relative to the negative ones"),
     _objective("passes_alike", "1 if two forward passes of the step gave the same outputs"),
     _objective("targets/itself", "whether each example of a batch is its own target"),
+    _objective("targets/place", "examples compared with one another: fraction of a row's scores below its target's"),
     _objective("taught/rows", "how far a teacher's probabilities of one example are from adding up to 1"),
     _objective("taught/student_fit", "squared correlation of the student's log-probabilities with its scores"),
     _objective("taught/student_temperature", "temperature between the two"),

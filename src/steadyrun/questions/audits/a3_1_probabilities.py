@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.facts import ADVERSARIAL, POLICY
+from steadyrun.signals.facts import ADVERSARIAL, CONTRASTIVE, POLICY
 from steadyrun.signals.intent import count, objective
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.optimizer_settings import maximizes
@@ -26,7 +26,13 @@ def find(run: Signals, limit: Limits) -> Finding:
         chooses="classes" in facts or "compares" in facts,
     )
     if finding.outcome == "pass":
-        finding = _rewarded(run, limit) or _out_of_reach(run, limit) or _one_sided(run, limit) or finding
+        finding = (
+            _rewarded(run, limit)
+            or _upside_down(run, limit)
+            or _out_of_reach(run, limit)
+            or _one_sided(run, limit)
+            or finding
+        )
     samples = f" Seen in {counted(count(facts, 'samples') or 1, 'sampled step')}." if finding.outcome != "pass" else ""
     return replace(finding, message=f"{finding.message}{samples}")
 
@@ -63,6 +69,21 @@ def _rewarded(run: Signals, limit: Limits) -> Finding | None:
     return None
 
 
+def _upside_down(run: Signals, limit: Limits) -> Finding | None:
+    """A contrastive loss over distances: untrained, the partner of an example already has one of the lowest scores."""
+    facts, place = known_facts(run, limit), run.maybe("targets/place")
+    if facts.objective != CONTRASTIVE or place is None or len(place) < limit["samples"]:
+        return None
+    first = float(place.values[0])
+    if first >= limit["place"] or (facts.classes or 0) < limit["scores"]:
+        return None
+    message = f"At step {place.step_at(0)} the score of an example's partner is above {percent(first)} of the others "
+    message += f"(limit {percent(limit['place'])}): scores are distances."
+    fix = "Use the negative distance, or a similarity, as the score."
+    experiment = "Reverse the sign of the scores and train 200 steps. If examples find their partners, it was wrong."
+    return Finding("rewards-errors", message, {"place": first}, fix=fix, experiment=experiment)
+
+
 def _out_of_reach(run: Signals, limit: Limits) -> Finding | None:
     for name in run.matching("fit_out_of_reach/*"):
         points = run.maybe(name)
@@ -93,6 +114,13 @@ def _one_sided(run: Signals, limit: Limits) -> Finding | None:
 
 
 _CONSEQUENCES = ("C1", "C3", "C4", "C7.2", "D4", "S", "V1.2")
+_MISTAKEN_FOR = (
+    "C4.1:not-learning",
+    "C4.1:diverging",
+    "C4.2:overfitting",
+    "P6.1:does-not-fall",
+    "P6.5:too-high",
+)  # of a wrong sign
 _OUTCOMES = (
     Outcome(name="pass", answer=PASS, meaning="the loss gets outputs of the kind it expects"),
     Outcome(
@@ -140,7 +168,7 @@ _OUTCOMES = (
         fix="Add this term to the loss instead of subtracting it.",
         experiment="Reverse the sign of this term and train 200 steps. If its error is lower than in this run at step "
         "200, the sign was wrong.",
-        explains=_CONSEQUENCES,
+        explains=(*_CONSEQUENCES, "G3", "V1", *_MISTAKEN_FOR),
     ),
 )
 _WHY = (
@@ -176,6 +204,23 @@ QUESTION = Question(
             decision="a weight that balances rare positives gives 1; above 20 the best answer to almost every input "
             "is yes",
             of="odds",
+        ),
+        Threshold(
+            name="place",
+            value=0.25,
+            unit="of the other scores",
+            meaning="if the partner's score is above fewer of them before any training, scores are distances",
+            seed="",
+            decision="chance gives 0.5; two views of one example are alike for an untrained network, too",
+            of="-place",
+        ),
+        Threshold(
+            name="scores",
+            value=16,
+            unit="scores per example",
+            meaning="with fewer, the place of the partner's score is a matter of chance",
+            seed="",
+            decision="as in G3.3",
         ),
         Threshold(
             name="samples",

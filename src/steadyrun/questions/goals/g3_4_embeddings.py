@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import SAMPLES, compared, last_samples
 from steadyrun.signals.missing import NotApplicable
@@ -13,7 +15,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     others = compared(run)
     if others is None or others < limit["scores"]:
         raise NotApplicable("the loss is not a cross-entropy over the many examples of a batch")
-    alike, rank = (last_samples(run, name, limit) for name in ("output_alike", "output_rank"))
+    alike = last_samples(run, "output_alike", limit, np.min)  # in each of the last samples
+    rank = last_samples(run, "output_rank", limit, np.max)
     if alike is None or rank is None:
         raise NotApplicable("the embeddings were not measured often enough")
     measured = {"alike": alike, "rank": rank}

@@ -93,7 +93,7 @@ QUESTION = Question(
             fix="Raise the maximum length (max_length), or split long examples.",
             experiment="Count the tokens of 100 examples without truncation. If most are longer than the maximum "
             "length, raise it.",
-            explains=("A3.5", "G1.1", "V1", "C4"),
+            explains=("A3.5", "A5.9", "G1.1", "V1", "C4"),
         ),
         Outcome(
             name="no-ends",
