@@ -83,6 +83,7 @@ class LossGraph:
     plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
     divergence: tuple[Tensor, Tensor] | None = None  # a student's log-probabilities, and a teacher's probabilities
+    divergence_weight: list[Tensor] = field(default_factory=list)  # filled by backward
     compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
     advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
@@ -137,16 +138,22 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
     else:
         graph.probabilities, graph.wrong_axis = constants.probabilities, constants.wrong_axis
         graph.advantages = constants.advantages
-    graph.divergence = soft_targets(nodes[:_NEAR])
+    if (taught := soft_targets(nodes[:_NEAR])) is not None:
+        graph.divergence = taught[:2]
+        _weigh(taught[2], graph.divergence_weight, 1)
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
 
 
+_TINY = 1e-30
 _SUM = 2  # as torch numbers reductions
 
 
 def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
-    """Note in backward how much a comparison counts: 1 if its mean is the loss, less than 0 if errors are rewarded."""
+    """Note in backward how much a comparison counts: 1 if its mean is the loss, less than 0 if errors are rewarded.
+
+    And which part of its weight is negative: examples may have weights of both signs.
+    """
     times = items if saved(node, "reduction") == _SUM else 1
 
     def note(_inputs: object, outputs: tuple[object, ...]) -> None:
@@ -154,7 +161,10 @@ def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
         if isinstance(gradient, Tensor):
             gradient = gradient.detach().float()
             one_sign = (gradient >= 0).all() | (gradient <= 0).all()
-            weight[:] = [torch.where(one_sign, times * gradient.sum(), torch.nan)]
+            against = gradient.clamp(max=0).sum().abs() / gradient.abs().sum().clamp(
+                min=torch.finfo(gradient.dtype).tiny
+            )
+            weight[:] = [torch.where(one_sign, times * gradient.sum(), torch.nan), against]
 
     node.register_hook(note)
 

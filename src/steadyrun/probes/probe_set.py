@@ -222,7 +222,9 @@ class Watcher:
         self._gradients.starts(root)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
-            self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
+            self._contained(
+                "objective", self._objective.backward_begins, root, self._forward.outputs, self._forward.taken
+            )
             self._forward.backward_begins()
 
     def _before_step(self, optimizer: OptimizerLike) -> None:

@@ -13,6 +13,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     last, rank = (last_samples(run, f"generated/{name}", limit) for name in ("variance", "rank"))
     if last is None:
         raise NotApplicable("no generated examples were seen beside real ones often enough")
+    if (label := _same_label(run, limit)) is not None:
+        return label
     measured = {"variance": last} | ({} if rank is None else {"rank": rank})
     if last < limit["equal"]:
         return Finding(
@@ -26,6 +28,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     if last > limit["noise"]:
         return Finding("noise", f"Generated examples vary {shown(last)} times as much as real ones.", measured)
     return Finding("differ", f"{words}.", measured)
+
+
+def _same_label(run: Signals, limit: Limits) -> Finding | None:
+    """A discriminator whose real and generated examples have one label."""
+    terms = [last_samples(run, f"fit_target/logits{number}", limit) for number in ("", "#2")]
+    if terms[0] is None or terms[1] is None or abs(terms[0] - terms[1]) > limit["label"]:
+        return None
+    message = f"Both terms of the discriminator's loss have the label {shown(terms[0])}."
+    return Finding("one-label", message, {"label": terms[0]})
 
 
 QUESTION = Question(
@@ -72,6 +83,14 @@ QUESTION = Question(
             decision="rounding",
         ),
         Threshold(
+            name="label",
+            value=0.05,
+            unit="",
+            meaning="labels of real and generated examples that differ by less are the same",
+            seed="",
+            decision="chosen: smoothed labels are 0.9 and 0.1",
+        ),
+        Threshold(
             name="noise",
             value=10,
             unit="times the variance of real examples",
@@ -92,6 +111,14 @@ QUESTION = Question(
             "the generator's learning rate: if they stay different, it was too high.",
             may_pass=True,
             explains=("V1",),
+        ),
+        Outcome(
+            name="one-label",
+            answer=SUSPECT,
+            meaning="the discriminator is taught the same label for real and for generated examples",
+            fix="Give real examples the label 1 and generated ones 0 in the discriminator's loss.",
+            experiment="Print the labels of both terms. If they are equal, there is nothing to tell apart.",
+            explains=("V1", "C4", "A5.9"),
         ),
         Outcome(
             name="equal",
