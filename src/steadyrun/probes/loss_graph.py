@@ -20,6 +20,7 @@ from torch.autograd.graph import Node
 from steadyrun.probes.attention import VIEWS
 from steadyrun.probes.comparisons import Compared, compared
 from steadyrun.probes.output_bounds import Bounds, bounds
+from steadyrun.probes.score_table import itself, peak, place
 from steadyrun.probes.soft_targets import soft_targets
 from steadyrun.program.torch_compat import saved
 
@@ -28,7 +29,6 @@ _CLOSE = 0.01
 _OFF = 0.05  # of 1: probabilities that add up to more or less were not normalised together; bf16 rounds by less
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
-_MOST_ROWS = 1024  # of a batch that is compared with itself
 _MOST_SUMMED = 2**20  # elements of the scores, evenly spaced items, that are added up to see whether they make 1
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
 
@@ -86,7 +86,9 @@ class LossGraph:
     divergence_weight: list[Tensor] = field(default_factory=list)  # filled by backward
     compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
     advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
+    picked: list[tuple[Tensor, int]] = field(default_factory=list)  # ids picked from scores by hand, and from which on
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
+    lookups: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # tables that are trained, and an id per example
     complete: bool = True  # False where a part of the graph is compiled or was too large to walk
     signature: int = 0  # of the operations, in order
     looked: bool = True  # at values; False where the constants of an equal graph were taken
@@ -115,6 +117,8 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
             _take_tokens(node, graph)
         elif name.startswith("NllLoss"):
             _take_labels(loss.grad_fn, node, graph)
+        elif name.startswith("Gather"):
+            _take_picked(node, graph)
         elif name.startswith("SubBackward0") and graph.looked and not graph.probabilities:
             graph.probabilities = _is_divergence_of_probabilities(node)
         elif name.startswith("LogSoftmax") and not graph.squashed:
@@ -169,6 +173,7 @@ def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
     node.register_hook(note)
 
 
+_POSITIONS = ("example", "position", "word")  # the axes of a language model's scores
 _REDUCTIONS = ("Mean", "Sum", "Neg", "Maximum", "Minimum", "Add", "Sub", "Div", "Stack", "Cat", "Squeeze", "View")
 _LIKELIHOODS = ("Exp", "Gather", "Sub", "Sum")
 
@@ -283,38 +288,6 @@ def _mean_loss(scores: Tensor, targets: Tensor, ignored: int) -> Tensor:
     return (_losses(scores, targets) * counts).sum() / counts.sum().clamp(min=1)
 
 
-def _peak(scores: Tensor) -> Tensor | None:
-    """How far the best score of a row is above the row's median; None unless rows are compared with one another."""
-    if not _of_a_batch_with_itself(scores):
-        return None
-    rows = scores.detach().float()
-    return (rows.amax(1) - rows.median(1).values).mean()
-
-
-def _of_a_batch_with_itself(scores: Tensor) -> bool:
-    return scores.dim() == 2 and scores.shape[0] - scores.shape[1] in (0, 1)
-
-
-def _place(scores: Tensor, targets: Tensor) -> Tensor | None:
-    """The fraction of a row's scores below its target's, with ties as halves; None unless rows are compared."""
-    if not _of_a_batch_with_itself(scores) or targets.dim() != 1 or scores.shape[1] < 2:
-        return None
-    rows = scores.detach().float()
-    own = rows.gather(1, targets.clamp(0, scores.shape[1] - 1)[:, None])
-    below = (rows < own).float().sum(1) + ((rows == own).float().sum(1) - 1) / 2
-    return (below / (scores.shape[1] - 1)).mean()
-
-
-def _itself(scores: Tensor, targets: Tensor) -> Tensor | None:
-    """Whether a batch is compared with itself and each example is its own target: then scores are symmetric."""
-    if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] > _MOST_ROWS or targets.dim() != 1:
-        return None
-    below = scores.detach().float()
-    below = below - below.diagonal()[:, None]
-    symmetric = ((below - below.T).abs() <= _CLOSE * (1 + below.abs())).all()
-    return (symmetric & (targets == torch.arange(len(targets), device=targets.device)).all()).float()
-
-
 def _nodes(first: Node | None) -> Iterator[Any]:
     """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
@@ -330,8 +303,31 @@ def _nodes(first: Node | None) -> Iterator[Any]:
 
 def _take_tokens(node: Node, graph: LossGraph) -> None:
     ids = saved(node, "indices")
-    if isinstance(ids, Tensor) and ids.dim() == 2:
+    if not isinstance(ids, Tensor):
+        return
+    if ids.dim() == 2:
         graph.tokens.append(ids)
+    table: Any = node.next_functions[0][0] if node.next_functions else None
+    if ids.dim() == 1 and ids.numel() > 1 and table is not None and "AccumulateGrad" in table.name():
+        graph.lookups.append((table.variable, ids))
+
+
+def _take_picked(node: Any, graph: LossGraph) -> None:
+    """Ids of log-probabilities that a program picks itself: log_softmax(scores).gather(-1, ids)."""
+    ids = saved(node, "index")
+    if not isinstance(ids, Tensor) or ids.dim() != len(_POSITIONS) or ids.shape[-1] != 1:
+        return
+    start, below = 0, next(iter(_inputs(node)), None)
+    for _ in range(_NEAR):
+        if below is None or not below.name().startswith((*_SAME_SCORES, "LogSoftmax", "Div", "ToCopy")):
+            break
+        if below.name().startswith("Slice") and saved(below, "dim") == 1:
+            first = _signed(saved(below, "start"))
+            if first < 0:  # from the end: where that is depends on the width
+                return
+            start += first
+        below = next(iter(_inputs(below)), None)
+    graph.picked.append((ids.squeeze(-1), start))
 
 
 def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
@@ -343,9 +339,9 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         {0: "none", 1: "mean", 2: "sum"}.get(int(saved(node, "reduction")), "none"),
         _smoothing(root, node),
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
-        peak=_peak(scores),
-        place=_place(scores, targets),
-        itself=_itself(scores, targets),
+        peak=peak(scores),
+        place=place(scores, targets),
+        itself=itself(scores, targets),
     )
     graph.labels.append(labels)
     _weigh(node, labels.weight, labels.targets.numel())

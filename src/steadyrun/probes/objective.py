@@ -32,6 +32,7 @@ from steadyrun.probes.targets import (
 
 _LOOKS = 5  # samples in which a graph is looked at closely; those of an attempt's start, with the default cadence
 _RARELY = 8  # and every so many samples after them: an equal graph stays what it is
+_MOST_TABLES = 8  # embeddings with one row for each example that are followed
 _MOST_GRAPHS = 100  # that are remembered; a graph that always changes is looked at always
 
 
@@ -68,6 +69,7 @@ class ObjectiveProbe:
     ) -> None:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
+        self._names = {id(each): name for name, each in model.named_parameters()}
         self.sample = False
         self._backward = _BackwardRoots()
         self._facts: dict[str, object] = {}
@@ -106,6 +108,7 @@ class ObjectiveProbe:
             for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
                 _put_mixing(row, graph, inputs)
+                self._put_lookups(row, graph)
         facts = _made_of(backward.graphs)
         if beside:
             facts["companions"] = beside
@@ -135,6 +138,13 @@ class ObjectiveProbe:
         weight = next((graph.divergence_weight[0] for graph in graphs if graph.divergence_weight), None)
         if taught is not None:
             row.put("taught/weight", weight)
+
+    def _put_lookups(self, row: ProbeRow, graph: LossGraph) -> None:
+        """How far the ids of a batch spread over a table with one row for each example, such as one of times."""
+        for table, ids in graph.lookups[:_MOST_TABLES]:
+            name = self._names.get(id(table))
+            if name is not None and len(table) > 1:
+                row.put(f"lookup_spread/{name}", (ids.max() - ids.min()).float())
 
     def _looks_again(self, key: int) -> bool:
         """Whether what has this key was looked at less often than it should be; counts this time."""

@@ -276,6 +276,7 @@ class Supervision:
     foreign: set[str] = field(default_factory=set)
     sizes: npt.NDArray[np.float64] | None = None  # by token: of its rows in frozen tables, beside the median token's
     small: dict[int, int] = field(default_factory=dict)  # by learned token with the smallest rows: how many examples
+    last: dict[int, int] = field(default_factory=dict)  # the last tokens of answers without an end
     unended: Counter[int] = field(default_factory=Counter)  # answers without an end, by their number of tokens
 
     def add(self, batch: TokenBatch) -> None:
@@ -301,6 +302,7 @@ class Supervision:
         if self.unended:
             longest = max(self.unended)
             facts |= {"longest_unended": longest, "unended_alike": self.unended[longest]}
+            facts["last_alike"] = max(self.last.values())
         if self.sizes is not None:
             smallest = sorted(self.small, key=lambda token: float(self.sizes[token]))[:_MOST_LISTED]  # type: ignore[index]
             facts["small_rows"] = [[token, float(self.sizes[token]), self.small[token]] for token in smallest]
@@ -329,6 +331,8 @@ class Supervision:
         full = text.sum(1) == text.sum(1).max()
         breaks_off = ~ended & answers & batch.learned[rows, last]
         self._count("cut", int((full & breaks_off).sum()))
+        for token in batch.ids[rows, last][breaks_off].tolist():
+            self.last[token] = self.last.get(token, 0) + 1
         self.unended.update((batch.learned & text).sum(1)[breaks_off].tolist())
 
     def _count_small_rows(self, batch: TokenBatch, text: Mask) -> None:

@@ -150,6 +150,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     _objective("fit_out_of_reach/*", "fraction of the learnable error that bounded outputs cannot remove"),
     _objective("fit_weight/*", "weight of a comparison in the loss; negative if errors are rewarded"),
     _objective("fit_against/*", "fraction of a comparison's weight that is negative"),
+    _objective("lookup_spread/*", "largest minus smallest id that a batch looks up in a table, one for each example"),
     _objective("noised/most", "denoising: squared weight of the noise in the noisiest part of a batch"),
     _objective("noised/by_squares", "denoising: error of the rule that the squares of both weights add up to 1"),
     _objective("noised/by_sums", "denoising: error of the rule that both weights add up to 1"),

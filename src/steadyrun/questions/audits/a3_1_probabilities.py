@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.facts import ADVERSARIAL, CONTRASTIVE, POLICY
+from steadyrun.signals.facts import ADVERSARIAL, POLICY
 from steadyrun.signals.intent import count, objective
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.optimizer_settings import maximizes
@@ -26,13 +26,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         chooses="classes" in facts or "compares" in facts,
     )
     if finding.outcome == "pass":
-        finding = (
-            _rewarded(run, limit)
-            or _upside_down(run, limit)
-            or _out_of_reach(run, limit)
-            or _one_sided(run, limit)
-            or finding
-        )
+        finding = _rewarded(run, limit) or _out_of_reach(run, limit) or _one_sided(run, limit) or finding
     samples = f" Seen in {counted(count(facts, 'samples') or 1, 'sampled step')}." if finding.outcome != "pass" else ""
     return replace(finding, message=f"{finding.message}{samples}")
 
@@ -82,21 +76,6 @@ def _partly_rewarded(run: Signals, limit: Limits) -> Finding | None:
             message += f"{percent(limit['against'])}): the loss falls as these predictions get worse."
             return Finding("rewards-errors", message, {"share": share})
     return None
-
-
-def _upside_down(run: Signals, limit: Limits) -> Finding | None:
-    """A contrastive loss over distances: untrained, the partner of an example already has one of the lowest scores."""
-    facts, place = known_facts(run, limit), run.maybe("targets/place")
-    if facts.objective != CONTRASTIVE or place is None or len(place) < limit["samples"]:
-        return None
-    first = float(place.values[0])
-    if first >= limit["place"] or (facts.classes or 0) < limit["scores"]:
-        return None
-    message = f"At step {place.step_at(0)} the score of an example's partner is above {percent(first)} of the others "
-    message += f"(limit {percent(limit['place'])}): scores are distances."
-    fix = "Use the negative distance, or a similarity, as the score."
-    experiment = "Reverse the sign of the scores and train 200 steps. If examples find their partners, it was wrong."
-    return Finding("rewards-errors", message, {"place": first}, fix=fix, experiment=experiment)
 
 
 def _out_of_reach(run: Signals, limit: Limits) -> Finding | None:
@@ -227,23 +206,6 @@ QUESTION = Question(
             meaning="if more of a term's weight is negative in every sample, some examples count with the wrong sign",
             seed="",
             decision="0 unless a weight is negative; advantages have both signs, and policies are not asked",
-        ),
-        Threshold(
-            name="place",
-            value=0.25,
-            unit="of the other scores",
-            meaning="if the partner's score is above fewer of them before any training, scores are distances",
-            seed="",
-            decision="chance gives 0.5; two views of one example are alike for an untrained network, too",
-            of="-place",
-        ),
-        Threshold(
-            name="scores",
-            value=16,
-            unit="scores per example",
-            meaning="with fewer, the place of the partner's score is a matter of chance",
-            seed="",
-            decision="as in G3.3",
         ),
         Threshold(
             name="samples",

@@ -14,7 +14,7 @@ from steadyrun.text import shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     points = of_a_policy(run, ENTROPY, limit)
-    if (unusual := _unusual_weight(run, limit)) is not None:
+    if (unusual := _unusual_weight(run, limit) or _unusual_temperature(run, limit)) is not None:
         return unusual
     if np.any(points.values > 0) and np.any(points.values < 0):
         raise NotApplicable("the entropy of continuous actions has no zero point")
@@ -38,6 +38,15 @@ def _unusual_weight(run: Signals, limit: Limits) -> Finding | None:
         return None
     message = f"The declared weight of the entropy is {shown(weight)} (usual: 0 to 0.05, limit {limit['heavy']:g})."
     return Finding("weight", message, {"weight": weight})
+
+
+def _unusual_temperature(run: Signals, limit: Limits) -> Finding | None:
+    """A declared temperature of sampling at which answers are noise, or all the same."""
+    given = declared_as(run, "temperature", "sampling_temperature")
+    if given is None or given == 0 or limit["cold"] <= given <= limit["hot"]:
+        return None
+    message = f"The declared sampling temperature is {shown(given)} (usual: 0.6 to 1.2, limits {limit['cold']:g} and "
+    return Finding("temperature", f"{message}{limit['hot']:g}).", {"temperature": given})
 
 
 QUESTION = Question(
@@ -66,6 +75,22 @@ QUESTION = Question(
             meaning="with a larger weight, a policy gains more by guessing than by its reward",
             seed="",
             decision="chosen: policy gradients use 0 to 0.05; normalised advantages are about 1",
+        ),
+        Threshold(
+            name="hot",
+            value=2,
+            unit="temperature",
+            meaning="at a higher temperature, answers are mostly noise",
+            seed="",
+            decision="chosen: policies are sampled at 0.6 to 1.2",
+        ),
+        Threshold(
+            name="cold",
+            value=0.2,
+            unit="temperature",
+            meaning="at a lower temperature, the answers to a prompt are nearly equal",
+            seed="",
+            decision="chosen: a third of the lowest usual value",
         ),
         Threshold(
             name="runaway",
@@ -102,6 +127,14 @@ QUESTION = Question(
             fix="Set it to 0.01, with the sign that makes a higher entropy lower the loss: loss - 0.01 * entropy.",
             experiment="Train 100 updates with a weight of 0.01. If the reward rises further, the weight was wrong.",
             explains=("V1", "G2.1", "G2.7"),
+        ),
+        Outcome(
+            name="temperature",
+            answer=SUSPECT,
+            meaning="answers are sampled at a temperature far from the usual range",
+            fix="Sample at a temperature of 1, the one that log-probabilities are computed with.",
+            experiment="Train 50 steps with temperature=1. If the reward rises further, the temperature was wrong.",
+            explains=("V1.8", "G2.1", "G2.4"),
         ),
         Outcome(
             name="runaway",

@@ -43,20 +43,21 @@ def _one_time(run: Signals, limit: Limits) -> Finding | None:
 
 def _mixed(run: Signals, limit: Limits) -> Finding | None:
     """Noise that never gets strong, or that is mixed with the data by other weights than those of diffusion."""
-    names = ("noised/most", "noised/by_squares", "noised/by_sums")
-    found = {name: run.maybe(name) for name in names} if _of_noise(run) else {}
-    values = {name: points.values for name, points in found.items() if points is not None}
-    if len(values) < len(names) or min(map(len, values.values())) < limit["samples"]:
+    if not _of_noise(run):
         return None
-    most = float(np.median(values["noised/most"]))
-    squares, sums = (float(np.median(values[name])) for name in names[1:])
-    if most < limit["noise"]:
+    most, squares, sums = (_typical(run, f"noised/{name}", limit) for name in ("most", "by_squares", "by_sums"))
+    if most is not None and most < limit["noise"]:
         message = f"In the noisiest part of a batch, noise makes up {percent(most)} of the variance (limit "
         return Finding("weak", f"{message}{percent(limit['noise'])}).", {"most": most})
-    if squares > limit["misfit"] and sums < limit["better"] * squares:
+    if squares is not None and sums is not None and squares > limit["misfit"] and sums < limit["better"] * squares:
         message = f"The weights of data and noise add up to 1, not their squares: that leaves {percent(sums)} of the "
         return Finding("linear", f"{message}data's part unexplained, squares {percent(squares)}.", {"squares": squares})
     return None
+
+
+def _typical(run: Signals, name: str, limit: Limits) -> float | None:
+    points = run.maybe(name)
+    return None if points is None or len(points) < limit["samples"] else float(np.median(points.values))
 
 
 def _of_noise(run: Signals) -> bool:
