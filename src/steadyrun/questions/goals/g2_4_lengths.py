@@ -41,7 +41,7 @@ def _rewarded_length(run: Signals, limit: Limits) -> tuple[str, float] | None:
     changes = [np.diff(values) for values in pair]
     if len(steps) < limit["many"] or not all(np.any(each) for each in changes):
         return None
-    follows = min(float(np.corrcoef(each[0], each[1])[0, 1]) for each in (pair, changes))
+    follows = float(np.min([np.corrcoef(each[0], each[1])[0, 1] for each in (pair, changes)]))  # NaN if one is constant
     if not follows > limit["follows"]:
         return None
     return f"The reward follows their length from row to row (correlation {shown(follows)}).", follows

@@ -31,9 +31,7 @@ def _of_ends(counts: Counts, limit: Limits) -> Finding:
         return Finding("no-ends", f"{counts['packed']:,} rows hold several texts, none of which has an end.", measured)
     alike = counts.fraction("last_alike", "examples")
     if not counts["ends"] and alike > limit["alike"]:
-        message = (
-            f"{percent(alike)} of the examples end with one and the same token, which is not the end-of-text token."
-        )
+        message = f"{percent(alike)} of the examples end with the same token, which is not the end-of-text token."
         return Finding("no-ends", message, measured | {"alike": alike})
     if cut > limit["cut"]:
         return Finding("cut", f"{truncated} (limit {percent(limit['cut'])}).", measured)
