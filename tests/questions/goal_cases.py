@@ -229,6 +229,8 @@ CASES: list[tuple[str, str, Any]] = [
     ("G1.1", "reversed", goal(rewards__margins=-2 * UP + 0.02 * SHAKY, rewards__accuracies=0.5 - UP / 3)),
     ("G1.1", "flat", goal(rewards__margins=0.02 * SHAKY, rewards__accuracies=0.5 + 0.01 * SHAKY)),
     ("G1.1", "identical", goal(rewards__margins=np.zeros(60))),
+    ("G1.1", "identical", goal(rewards__margins=np.zeros(60), logps__chosen=-UP - 1, logps__rejected=-UP - 1)),
+    ("G1.1", "flat", goal(rewards__margins=np.zeros(60), logps__chosen=-UP - 1, logps__rejected=-UP - 2)),
     (
         "G1.1",
         "reversed",

@@ -42,6 +42,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"start": level.start, "end": level.end} | ({} if right is None else {"accuracy": right})
     prefers = "" if right is None else f"; the chosen answer wins in {percent(right)} of the pairs"
     if float(np.max(np.abs(run.points(margin.name).values))) <= limit["same"]:
+        if _answers_differ(run, limit):
+            message = (
+                f"The margin is 0 in all {len(margin)} rows, although the log-probabilities of chosen and rejected "
+            )
+            return Finding("flat", f"{message}answers differ: the policy equals its reference.", measured)
         return Finding("identical", f"The margin is 0 in all {len(margin)} rows{prefers}.", measured)
     if (away := _parts_wrongly(run, limit) or _against_logps(run, level, limit)) is not None:
         return away
@@ -52,6 +57,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     if level.end - level.start > surely and (opposed := _opposed(run, level, limit)) is not None:
         return opposed
     return _unusual_beta(run, limit) or Finding("rises", f"{words}{prefers}.", measured)
+
+
+def _answers_differ(run: Signals, limit: Limits) -> bool:
+    """Whether chosen and rejected answers have different log-probabilities."""
+    chosen, rejected = metric(run, CHOSEN_LOGP, limit["rows"]), metric(run, REJECTED_LOGP, limit["rows"])
+    if chosen is None or rejected is None or not np.array_equal(chosen.steps, rejected.steps):
+        return False
+    return bool(np.any(np.abs(chosen.values - rejected.values) > limit["same"] * np.abs(chosen.values)))
 
 
 def _accuracy(run: Signals, limit: Limits) -> Points | None:

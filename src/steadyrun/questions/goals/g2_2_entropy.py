@@ -41,7 +41,7 @@ def _unusual_weight(run: Signals, limit: Limits) -> Finding | None:
 
 
 def _unusual_temperature(run: Signals, limit: Limits) -> Finding | None:
-    """A declared temperature of sampling at which answers are noise, or all the same."""
+    """A declared temperature of sampling at which answers are noise, or equal."""
     given = declared_as(run, "temperature", "sampling_temperature")
     if given is None or given == 0 or limit["cold"] <= given <= limit["hot"]:
         return None
@@ -112,7 +112,7 @@ QUESTION = Question(
         Outcome(
             name="gone",
             answer=SUSPECT,
-            meaning="the policy stopped exploring before its reward improved",
+            meaning="the policy stopped exploring, and its reward does not improve",
             fix="Raise the entropy bonus or the sampling temperature, lower the learning rate, and start from an "
             "earlier checkpoint.",
             experiment="Continue from a checkpoint before the fall with a tenth of the learning rate. If the entropy "
