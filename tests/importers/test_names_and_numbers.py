@@ -33,6 +33,10 @@ def read(text: str, anomalies: Anomalies | None = None) -> Rows:
 SAID: dict[str, tuple[str, Rows]] = {
     "loss at": ("loss at 404 1.79\nloss at 405 1.78\n", [{"step": 404, "loss": 1.79}, {"step": 405, "loss": 1.78}]),
     "eval loss at step": ("Eval loss at step 2000: 6.18\n", [{"step": 2000, "Eval loss": 6.18}]),
+    "a bar of the data's preparation": (
+        "Map (num_proc=4):  50%|█████     | 1000/2000 [00:01<00:01, 900.00 examples/s]\nstep 3 loss 1.5\nstep 4 loss 1.4\n",
+        [{"step": 3, "loss": 1.5}, {"step": 4, "loss": 1.4}],
+    ),
     "loss is": ("step 3: total loss is 47.09\n", [{"step": 3, "total loss": 47.09}]),
     "loss after": ("loss after 100 steps: 2.3\n", [{"step": 100, "loss": 2.3}]),
     "loss of an epoch": ("Loss for epoch 3 is 0.5\n", [{"epoch": 3, "Loss": 0.5}]),

@@ -157,6 +157,15 @@ def frozen(*names: str, **more: float) -> dict[str, Any]:
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
 
 
+def two_sides() -> dict[str, Any]:
+    """A run of two optimizers."""
+    groups = [{"optimizer": index, "parameters": [f"{name}.weight"]} for index, name in enumerate(("made", "judge"))]
+    return {"param_groups": groups}
+
+
+STILL = {"lr/0": None, "lr/1": np.full(600, 1e-3), "block_param_norm/made": ([0, 99], [5.0, 5.0])}
+
+
 def sized(mean: float, std: float, **more: Any) -> Synthetic:
     """A run whose inputs have this mean and deviation."""
     return stuck(**{"inputs/mean": at(mean), "inputs/std": at(std), **more})
@@ -310,6 +319,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.8", "pass", sized(100.0, 50.0, loss=STUCK - 1.08)),  # and it learns
     ("A5.8", "not-scaled", sized(100.0, 50.0)),
     ("A5.8", "not-scaled", sized(0.0, 1e-3)),
+    ("A5.8", "not-scaled", sized(0.0, 1.0, **{"generated/real_mean": at(20.0), "generated/real_std": at(60.0)})),
+    ("A5.8", "pass", sized(0.0, 1.0, **{"generated/real_mean": at(-0.7), "generated/real_std": at(0.6)})),
     ("A5.9", "not-applicable", run()),
     ("A5.9", "pass", run(**{"fit/squared": at(0.5), "fit_guess/squared": at(1.0)})),
     ("A5.9", "constant", run(loss=np.full(600, 0.1), **{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
@@ -356,6 +367,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.1", "rewards-errors", run(**{"fit_weight/squared": at(-2.0)})),
     ("A3.1", "pass", run(manifest=objective(advantages=True), **{"fit_weight/classes": at(-0.01)})),
     ("A3.1", "pass", run(**{"fit_weight/squared": at(2.0)})),
+    ("A3.1", "rewards-errors", run(**{"fit_against/squared": at(0.2)})),  # some examples have a negative weight
+    ("A3.1", "pass", run(**{"fit_against/squared": at(0.0)})),
+    ("A3.1", "pass", run(**{"fit_against/classes": at(0.5)})),  # advantages of actions
     ("A3.1", "one-sided", run(**{"fit_odds/logits": at(100.0)})),
     ("A3.1", "pass", run(**{"fit_odds/logits": at(1.2)})),
     ("A3.1", "missing", run(manifest={"inferred": {}})),
@@ -407,6 +421,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A4.1", "stale", run(manifest=objective(left_out=["head"], left_out_count=1, strange=1))),
     ("A4.1", "left-out", run(manifest=objective(left_out=["head"], left_out_count=1))),
     ("A4.1", "not-optimized", run(config={"init": "pretrained"}, manifest=objective(left_out=["a"], left_out_count=1))),
+    ("A4.1", "never-stepped", run(manifest=two_sides(), **STILL)),
+    ("A4.1", "pass", run(manifest=two_sides(), **STILL | {"block_param_norm/made": ([0, 99], [5.0, 5.1])})),
+    ("A4.1", "pass", run(manifest=two_sides() | objective(unreached=["made.weight"], unreached_count=1), **STILL)),
     ("A4.1", "missing", run(manifest={"inferred": {}})),
     ("A4.2", "pass", run()),
     ("A4.2", "unregistered", run(manifest=objective(hidden=["layers[0].weight"], hidden_count=1))),
@@ -422,6 +439,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
             | {"initial_weights": [MATRIX, weight("p.weight", "Embedding", [16, 128], 0.02)]}
         ),
     ),
+    ("A4.3", "one-row", run(**{"lookup_spread/time.weight": at(0.0)})),
+    ("A4.3", "pass", run(**{"lookup_spread/time.weight": at(40.0)})),
     ("A4.3", "unused", run(manifest=objective(unreached=["pooler"], unreached_count=1))),
     ("A4.3", "missing", run(manifest={"inferred": {}})),
     ("A4.4", "pass", run(manifest=frozen())),
@@ -432,6 +451,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
         "perhaps-at-random",
         run(config={"init": "pretrained"}, manifest=frozen("a", min=-0.353, max=0.35)),
     ),
+    ("A4.4", "frozen-at-zero", run(manifest=frozen("a", min=0, max=0), grad_norm=np.zeros(600))),
+    ("A4.4", "some-frozen", run(config={"init": "pretrained"}, manifest=frozen("a", min=0, max=0))),
     ("A4.4", "some-frozen", run(config={"init": "pretrained"}, manifest=frozen("a"))),
     ("A4.4", "missing", run(manifest={"param_groups": None})),
     ("A4.5", "pass", run()),

@@ -162,6 +162,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     (
         "V1.2",
+        "term-left-behind",
+        run(kl=0.07 * 0.9 ** (STEPS / 5) + 4e-4, recon=0.3 + NOISE / 100, config=UNTOLD, manifest=NO_CLASSES),
+    ),
+    (
+        "V1.2",
         "not-applicable",
         run(kl=3 + 0.9 ** (STEPS / 5) * 1e5, recon=80 + NOISE, config=UNTOLD, manifest=NO_CLASSES),
     ),

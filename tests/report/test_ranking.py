@@ -163,6 +163,22 @@ def test_a_symptom_gives_way_to_whatever_else_is_found() -> None:
     assert ranking.headline.question.code == "D3.2"
 
 
+def test_a_suspect_that_names_a_fault_leads_it_and_the_verdict_stays() -> None:
+    cause = asked("G3.3", SUSPECT, ("C4.1:not-learning",))
+    path = [asked("C4.1", outcome="not-learning"), cause, asked("G3.4", SUSPECT)]
+    ranking = ranked(path)
+    assert ranking.headline is cause
+    assert codes(ranking.consequences) == ["C4.1"]
+    report = Report("run", Walk(tuple(path), path[0]))
+    assert report.verdict == FAULT
+    assert "G3.3" in str(report)
+
+
+def test_a_suspect_that_names_a_section_leads_no_fault() -> None:
+    path = [asked("C4.1", outcome="not-learning"), asked("G3.3", SUSPECT, ("C4",))]
+    assert ranked(path).headline is path[0]
+
+
 def test_json_and_text_show_the_headline_and_what_follows() -> None:
     path = (asked("C4.1"), asked("A1.1", explains=("C4",)), asked("D4.1"))
     report = Report("run", Walk(path, ()), "finished", 9)

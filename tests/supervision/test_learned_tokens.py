@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import steadyrun
+from steadyrun.errors import UsageError
 from steadyrun.program.supervision import SpecialTokens, learned_tokens, roles_of, token_batch
 from steadyrun.report.learned_text import html_examples, learned_text
 
@@ -283,3 +284,25 @@ def test_the_command(tmp_path: Path) -> None:
     assert wrong.returncode == 4
     assert json.loads(wrong.stdout)["findings"][0]["code"] == "M1.1"
     assert run("program.py:number").returncode == 2
+
+
+def test_look_reads_the_rows_of_a_tokenized_dataset() -> None:
+    rows = [
+        {"input_ids": [BOS, 10, 11, EOS][: 3 + n % 2], "labels": [-100, -100, 11, EOS][: 3 + n % 2]} for n in range(10)
+    ]
+    found = steadyrun.look(rows, Words())
+    assert (found.counts["examples"], found.counts["batches"]) == (10, 2)
+    assert (found.counts["learned"], found.counts["learned_ends"]) == (15, 5)
+
+
+def test_look_says_that_batches_of_rewards_have_no_labels() -> None:
+    with pytest.raises(UsageError, match="has no labels"):
+        steadyrun.look([[{"prompt": "w1"}]], Words())
+
+
+def test_texts_that_end_with_another_token_have_no_end() -> None:
+    ids = torch.tensor([[START, USER, 10 + n, END, START, ASSISTANT, 11 + n, 12 + n, END] for n in range(16)])
+    labels = ids.clone()
+    labels[:, :6] = IGNORED
+    look = steadyrun.look([{"input_ids": ids, "labels": labels}], Words())
+    assert any(code == "M1.3" and "end with the same token" in message for code, _, message, _ in look.findings)

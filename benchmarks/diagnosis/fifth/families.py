@@ -23,7 +23,7 @@ POST_TRAINING: dict[str, tuple[str, ...]] = {
     "adapter rate": ("L1.3", "C4.1", "C7.1:rate-too-low", "C7.2:rate-too-high", "P6.5"),
     "base trains": ("L1.4",),
     "merged and kept": ("L1.4", "L1.1"),
-    "new words are not trained": (),
+    "new words are not trained": ("L1.1:new-words",),
     "preferences reversed": ("G1.1",),
     "pairs do not differ": ("G1.1", "A5.9"),
     "pairs partly reversed": ("G1.1", "A5.7"),
@@ -59,7 +59,7 @@ OTHER_OBJECTIVES: dict[str, tuple[str, ...]] = {
     "gradients of the other side": ("G3.1", "A1.1", "P5.1"),
     "inputs not scaled": ("A5.8",),
     "another target than declared": ("G3.5",),
-    "time not used": ("P3.5", "A4.3", *FOURTH["input not used"]),
+    "time not used": ("G3.5:one-time", "P3.5", "A4.3", *FOURTH["input not used"]),
     "noise is wrong": ("G3.5", "D2.3", "A5.9"),
     "noise schedule is wrong": ("G3.5",),
     "contrastive temperature out of range": ("G3.3",),
@@ -74,7 +74,9 @@ OTHER_OBJECTIVES: dict[str, tuple[str, ...]] = {
     "teacher in training mode": ("A2.1", "A2.2", "P5.4", "P5.5"),
     "teacher learns as well": ("A4.1", "A4.4", "A2.5", "G3.6:learns"),
     "temperature on one side": ("G3.3", "G3.6:one-sided"),
-    "weight of the terms is wrong": ("V1.2", *FOURTH["loss term outweighs the others"]),
+    "weight of the terms is wrong": (
+        *("V1.2", "A3.1:rewards-errors", "G3.6:not-counted", *FOURTH["loss term outweighs the others"]),
+    ),
     "codebook does not follow": ("A4.3", "P4.5", "A4.5", "A4.6"),
     "few codes used": ("A4.3", "S4.3", "C5.1", "G3.7:one-code"),
 }

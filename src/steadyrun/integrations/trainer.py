@@ -63,6 +63,7 @@ def declared(args: TrainerArguments, state: TrainerProgress, trainer: object, ob
     intent: Intent = {}
     parts: tuple[Callable[[], Intent], ...] = (
         lambda: _arguments(args, state),
+        lambda: _objective(args),
         lambda: _rates(args, state, trainer, objects["optimizer"]),
         lambda: _decay(args, trainer, objects["optimizer"]),
         lambda: _model(trainer, objects["model"]),
@@ -91,6 +92,21 @@ def _arguments(args: TrainerArguments, state: TrainerProgress) -> Intent:
     if str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps":
         intent["val_every"] = int(state.eval_steps)
     return intent
+
+
+_OBJECTIVE = (
+    *("beta", "loss_type", "label_smoothing", "simpo_gamma", "num_generations", "num_iterations", "temperature"),
+    *("epsilon", "epsilon_high", "scale_rewards", "gamma", "lam", "cliprange", "vf_coef", "kl_coef", "num_ppo_epochs"),
+)
+
+
+def _objective(args: TrainerArguments) -> Intent:
+    """Settings of TRL's objectives, as far as the arguments have them beyond those of every Trainer."""
+    from transformers import TrainingArguments
+
+    own = [name for name in _OBJECTIVE if hasattr(args, name) and not hasattr(TrainingArguments, name)]
+    found = {name: getattr(args, name) for name in own}
+    return {name: value for name, value in found.items() if isinstance(value, int | float | str | list)}
 
 
 def _rates(args: TrainerArguments, state: TrainerProgress, trainer: object, optimizer: object) -> Intent:

@@ -133,6 +133,7 @@ class ForwardProbe:
         self._passes = 0
         self._differentiated = False
         self.outputs: list[Tensor] = []  # of the model, small enough to be compared with targets, until the step ends
+        self.taken: list[Tensor] = []  # what the first pass was given, in the same way
         self._whole: list[Tensor] = []  # the first output of each pass of the whole model, before backward
         self._generated = Generated()
         self.copies = CopyFinder(model)
@@ -146,7 +147,7 @@ class ForwardProbe:
         self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
         self._differentiated = False
-        self.outputs, self._whole = [], []
+        self.outputs, self.taken, self._whole = [], [], []
         self._generated = Generated()
         if not self._handles:
             self._handles = [
@@ -169,7 +170,7 @@ class ForwardProbe:
             remove_hook(handle)
         self._handles = []
         self._flowing, self._padding = {}, []
-        self.outputs, self._whole = [], []
+        self.outputs, self.taken, self._whole = [], [], []
         with torch.no_grad():
             self._sample.generated = self._generated.beside_real()
         self._generated = Generated()
@@ -300,6 +301,9 @@ class ForwardProbe:
         if "objective" in self._wanted and sample.entered is None:
             sample.entered, sample.inputs = id(module), statistics(args)
             sample.padding = padding_of(args, self._pad_id)
+            self.taken = [
+                each.detach() for each in leaves(args) if isinstance(each, Tensor) and each.numel() <= MOST_COMPARED
+            ]
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
             if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):

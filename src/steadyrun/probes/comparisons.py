@@ -37,7 +37,9 @@ class Compared:
     bounds: Bounds | None = None  # of the predictions, if an operation bounds them
     source: Any = None  # the node that made the predictions, while the graph is read
     positive_weight: Tensor | None = None  # how much more positive targets count, if it was given
-    weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
+    weight: list[Tensor] = field(
+        default_factory=list
+    )  # how much it counts in the loss, and its negative part; filled by backward
 
 
 def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadyrun.probes.float_tensors import first_float
+from steadyrun.probes.float_tensors import first_float, thinned
 
 _FEWEST_ROWS, _MOST_ROWS = 4, 64
 _MOST_FEATURES = 2**14  # of a row
@@ -71,7 +71,9 @@ class Generated:
             self._real.setdefault(part, given.detach())
 
     def beside_real(self) -> Tensor | None:
-        """Variance and effective rank of generated rows, each over that of real rows; None without such a pair."""
+        """Variance and effective rank of generated rows, each over that of real rows, and the real rows' mean and
+        standard deviation; None without such a pair.
+        """
         for part, generated in self._judged.items():
             real = self._real.get(part)
             if real is None or real.shape[1:] != generated.shape[1:]:
@@ -80,5 +82,6 @@ class Generated:
             if pair[0] is not None and pair[1] is not None:
                 sizes = [rows.square().sum() for rows in pair if rows is not None]
                 ranks = [effective_rank(rows) for rows in pair if rows is not None]
-                return torch.stack([sizes[1] / sizes[0], ranks[1] / ranks[0]])
+                whole = thinned(real).float()
+                return torch.stack([sizes[1] / sizes[0], ranks[1] / ranks[0], whole.mean(), whole.std()])
         return None

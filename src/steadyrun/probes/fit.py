@@ -70,7 +70,7 @@ class FitProbe:
 
     def _put_weight(self, name: str, weight: list[Tensor]) -> None:
         if weight:
-            self.details[f"fit_weight/{name}"] = weight[0]
+            self.details[f"fit_weight/{name}"], self.details[f"fit_against/{name}"] = weight
 
     def _constant(self, name: str, targets: Tensor) -> Tensor:
         """The mean target at each position; one for all positions if examples change their shape."""

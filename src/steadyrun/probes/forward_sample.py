@@ -14,6 +14,7 @@ from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _MOST_HEADS = 256
+_GENERATED = ["generated/variance", "generated/rank", "generated/real_mean", "generated/real_std"]
 _STATISTICS = ["untouched_statistics", "running_statistics"]
 
 
@@ -49,7 +50,7 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
     row.put("output_alike", sample.alike)
     row.put("output_rank", sample.rank)
     if sample.generated is not None:
-        row.put_many(sample.generated, by_names(["generated/variance", "generated/rank"]))
+        row.put_many(sample.generated, by_names(_GENERATED))
     row.put("passes_alike", sample.repeated)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 from steadyrun.probes.scalars import is_tensor
 from steadyrun.program.supervision import SpecialTokens, Supervision, TokenBatch, example_of, stretches, token_batch
@@ -17,14 +20,21 @@ _NAMES = ("input_ids", "labels")  # of a pair
 class LearnedTokens:
     """Looks at the batches that are given to `run.step`, until it has seen enough.
 
-    With a tokenizer and `text`, the first examples are kept as text.
+    With a tokenizer and `text`, the first examples are kept as text. `sizes` are those of the rows of tokens in tables
+    that are frozen.
     """
 
     def __init__(
-        self, tokenizer: Any, config: Mapping[str, Any], save: Callable[[dict[str, Any]], None], *, text: bool
+        self,
+        tokenizer: Any,
+        config: Mapping[str, Any],
+        save: Callable[[dict[str, Any]], None],
+        *,
+        text: bool,
+        sizes: npt.NDArray[np.float64] | None = None,
     ) -> None:
         self._special = SpecialTokens.of(tokenizer, config)
-        self._supervision = Supervision(self._special, tokenizer)
+        self._supervision = Supervision(self._special, tokenizer, sizes=sizes)
         self._save = save
         self._left = _BATCHES
         self._tokenizer = tokenizer if text else None

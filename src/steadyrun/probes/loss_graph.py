@@ -20,6 +20,7 @@ from torch.autograd.graph import Node
 from steadyrun.probes.attention import VIEWS
 from steadyrun.probes.comparisons import Compared, compared
 from steadyrun.probes.output_bounds import Bounds, bounds
+from steadyrun.probes.score_table import itself, peak, place
 from steadyrun.probes.soft_targets import soft_targets
 from steadyrun.program.torch_compat import saved
 
@@ -28,7 +29,6 @@ _CLOSE = 0.01
 _OFF = 0.05  # of 1: probabilities that add up to more or less were not normalised together; bf16 rounds by less
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
-_MOST_ROWS = 1024  # of a batch that is compared with itself
 _MOST_SUMMED = 2**20  # elements of the scores, evenly spaced items, that are added up to see whether they make 1
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
 
@@ -46,6 +46,7 @@ class Labels:
     weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
     itself: Tensor | None = None  # 1 if each example of a batch is to find itself among all of them
     peak: Tensor | None = None  # of scores of a batch with itself: the best of a row above the row's median
+    place: Tensor | None = None  # of those scores: how many of a row's others are below its target's, as a fraction
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,12 @@ class LossGraph:
     plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
     divergence: tuple[Tensor, Tensor] | None = None  # a student's log-probabilities, and a teacher's probabilities
+    divergence_weight: list[Tensor] = field(default_factory=list)  # filled by backward
     compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
     advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
+    picked: list[tuple[Tensor, int]] = field(default_factory=list)  # ids picked from scores by hand, and from which on
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
+    lookups: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # tables that are trained, and an id per example
     complete: bool = True  # False where a part of the graph is compiled or was too large to walk
     signature: int = 0  # of the operations, in order
     looked: bool = True  # at values; False where the constants of an equal graph were taken
@@ -113,6 +117,8 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
             _take_tokens(node, graph)
         elif name.startswith("NllLoss"):
             _take_labels(loss.grad_fn, node, graph)
+        elif name.startswith("Gather"):
+            _take_picked(node, graph)
         elif name.startswith("SubBackward0") and graph.looked and not graph.probabilities:
             graph.probabilities = _is_divergence_of_probabilities(node)
         elif name.startswith("LogSoftmax") and not graph.squashed:
@@ -136,16 +142,22 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
     else:
         graph.probabilities, graph.wrong_axis = constants.probabilities, constants.wrong_axis
         graph.advantages = constants.advantages
-    graph.divergence = soft_targets(nodes[:_NEAR])
+    if (taught := soft_targets(nodes[:_NEAR])) is not None:
+        graph.divergence = taught[:2]
+        _weigh(taught[2], graph.divergence_weight, 1)
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
 
 
+_TINY = 1e-30
 _SUM = 2  # as torch numbers reductions
 
 
 def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
-    """Note in backward how much a comparison counts: 1 if its mean is the loss, less than 0 if errors are rewarded."""
+    """Note in backward how much a comparison counts: 1 if its mean is the loss, less than 0 if errors are rewarded.
+
+    And which part of its weight is negative: examples may have weights of both signs.
+    """
     times = items if saved(node, "reduction") == _SUM else 1
 
     def note(_inputs: object, outputs: tuple[object, ...]) -> None:
@@ -153,11 +165,15 @@ def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
         if isinstance(gradient, Tensor):
             gradient = gradient.detach().float()
             one_sign = (gradient >= 0).all() | (gradient <= 0).all()
-            weight[:] = [torch.where(one_sign, times * gradient.sum(), torch.nan)]
+            against = gradient.clamp(max=0).sum().abs() / gradient.abs().sum().clamp(
+                min=torch.finfo(gradient.dtype).tiny
+            )
+            weight[:] = [torch.where(one_sign, times * gradient.sum(), torch.nan), against]
 
     node.register_hook(note)
 
 
+_POSITIONS = ("example", "position", "word")  # the axes of a language model's scores
 _REDUCTIONS = ("Mean", "Sum", "Neg", "Maximum", "Minimum", "Add", "Sub", "Div", "Stack", "Cat", "Squeeze", "View")
 _LIKELIHOODS = ("Exp", "Gather", "Sub", "Sum")
 
@@ -272,24 +288,6 @@ def _mean_loss(scores: Tensor, targets: Tensor, ignored: int) -> Tensor:
     return (_losses(scores, targets) * counts).sum() / counts.sum().clamp(min=1)
 
 
-def _peak(scores: Tensor) -> Tensor | None:
-    """How far the best score of a row is above the row's median; None unless rows are compared with one another."""
-    if scores.dim() != 2 or scores.shape[0] - scores.shape[1] not in (0, 1):
-        return None
-    rows = scores.detach().float()
-    return (rows.amax(1) - rows.median(1).values).mean()
-
-
-def _itself(scores: Tensor, targets: Tensor) -> Tensor | None:
-    """Whether a batch is compared with itself and each example is its own target: then scores are symmetric."""
-    if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] > _MOST_ROWS or targets.dim() != 1:
-        return None
-    below = scores.detach().float()
-    below = below - below.diagonal()[:, None]
-    symmetric = ((below - below.T).abs() <= _CLOSE * (1 + below.abs())).all()
-    return (symmetric & (targets == torch.arange(len(targets), device=targets.device)).all()).float()
-
-
 def _nodes(first: Node | None) -> Iterator[Any]:
     """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
@@ -305,8 +303,31 @@ def _nodes(first: Node | None) -> Iterator[Any]:
 
 def _take_tokens(node: Node, graph: LossGraph) -> None:
     ids = saved(node, "indices")
-    if isinstance(ids, Tensor) and ids.dim() == 2:
+    if not isinstance(ids, Tensor):
+        return
+    if ids.dim() == 2:
         graph.tokens.append(ids)
+    table: Any = node.next_functions[0][0] if node.next_functions else None
+    if ids.dim() == 1 and ids.numel() > 1 and table is not None and "AccumulateGrad" in table.name():
+        graph.lookups.append((table.variable, ids))
+
+
+def _take_picked(node: Any, graph: LossGraph) -> None:
+    """Ids of log-probabilities that a program picks itself: log_softmax(scores).gather(-1, ids)."""
+    ids = saved(node, "index")
+    if not isinstance(ids, Tensor) or ids.dim() != len(_POSITIONS) or ids.shape[-1] != 1:
+        return
+    start, below = 0, next(iter(_inputs(node)), None)
+    for _ in range(_NEAR):
+        if below is None or not below.name().startswith((*_SAME_SCORES, "LogSoftmax", "Div", "ToCopy")):
+            break
+        if below.name().startswith("Slice") and saved(below, "dim") == 1:
+            first = _signed(saved(below, "start"))
+            if first < 0:  # from the end: where that is depends on the width
+                return
+            start += first
+        below = next(iter(_inputs(below)), None)
+    graph.picked.append((ids.squeeze(-1), start))
 
 
 def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
@@ -318,8 +339,9 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         {0: "none", 1: "mean", 2: "sum"}.get(int(saved(node, "reduction")), "none"),
         _smoothing(root, node),
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
-        peak=_peak(scores),
-        itself=_itself(scores, targets),
+        peak=peak(scores),
+        place=place(scores, targets),
+        itself=itself(scores, targets),
     )
     graph.labels.append(labels)
     _weigh(node, labels.weight, labels.targets.numel())

@@ -14,6 +14,8 @@ from steadyrun.probes.fit import FitProbe
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import Constants, LossGraph, read
+from steadyrun.probes.noising import NAMES as MIXED
+from steadyrun.probes.noising import mixing
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.soft_targets import NAMES, compared_with
@@ -30,6 +32,7 @@ from steadyrun.probes.targets import (
 
 _LOOKS = 5  # samples in which a graph is looked at closely; those of an attempt's start, with the default cadence
 _RARELY = 8  # and every so many samples after them: an equal graph stays what it is
+_MOST_TABLES = 8  # embeddings with one row for each example that are followed
 _MOST_GRAPHS = 100  # that are remembered; a graph that always changes is looked at always
 
 
@@ -66,6 +69,7 @@ class ObjectiveProbe:
     ) -> None:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
+        self._names = {id(each): name for name, each in model.named_parameters()}
         self.sample = False
         self._backward = _BackwardRoots()
         self._facts: dict[str, object] = {}
@@ -76,10 +80,11 @@ class ObjectiveProbe:
         self._reached: dict[str, object] = {}
         self._fit = FitProbe()
         self._outputs: Sequence[Tensor] = ()
+        self._inputs: Sequence[Tensor] = ()
         self.companions = companions
 
-    def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor]) -> None:
-        self._outputs = list(outputs)
+    def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> None:
+        self._outputs, self._inputs = list(outputs), list(inputs)
         if self.sample and root is not None and root.requires_grad:
             self._backward.graphs.append(read(root, outputs, {} if self._is_rare else self._known))
 
@@ -94,6 +99,7 @@ class ObjectiveProbe:
         """Put the numbers of a step into its row, and everything else into the manifest; `order` is who ran when."""
         backward, self._backward = self._backward, _BackwardRoots()
         outputs, self._outputs = self._outputs, ()
+        inputs, self._inputs = self._inputs, ()
         beside = self.companions.take()
         if not backward.graphs:
             return
@@ -101,6 +107,8 @@ class ObjectiveProbe:
         with torch.no_grad():
             for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
+                _put_mixing(row, graph, inputs)
+                self._put_lookups(row, graph)
         facts = _made_of(backward.graphs)
         if beside:
             facts["companions"] = beside
@@ -127,6 +135,16 @@ class ObjectiveProbe:
         taught = None if pair is None else compared_with(*pair, outputs, self.companions.outputs)
         if taught is not None:
             row.put_many(taught, by_names([f"taught/{name}" for name in NAMES]))
+        weight = next((graph.divergence_weight[0] for graph in graphs if graph.divergence_weight), None)
+        if taught is not None:
+            row.put("taught/weight", weight)
+
+    def _put_lookups(self, row: ProbeRow, graph: LossGraph) -> None:
+        """How far the ids of a batch spread over a table with one row for each example, such as one of times."""
+        for table, ids in graph.lookups[:_MOST_TABLES]:
+            name = self._names.get(id(table))
+            if name is not None and len(table) > 1:
+                row.put(f"lookup_spread/{name}", (ids.max() - ids.min()).float())
 
     def _looks_again(self, key: int) -> bool:
         """Whether what has this key was looked at less often than it should be; counts this time."""
@@ -157,6 +175,7 @@ class ObjectiveProbe:
         row.put("targets/supervised", supervised(labels))
         row.put("targets/peak", labels.peak)
         row.put("targets/itself", labels.itself)
+        row.put("targets/place", labels.place)
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
         padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
         known = [share for share in padded if share is not None]
@@ -170,6 +189,20 @@ class ObjectiveProbe:
             mixing = torch.stack([alike(counts), alike(overall), counts.sum(), entropy(overall)])
             names = ["targets/alike", "targets/alike_overall", "targets/count", "targets/entropy"]
             row.put_many(mixing, by_names(names))
+
+
+def _put_mixing(row: ProbeRow, graph: LossGraph, inputs: Sequence[Tensor]) -> None:
+    """What a denoising model is given: how noise and data are mixed, and whether its times differ."""
+    squared = next((each.targets for each in graph.compared if each.kind == "squared"), None)
+    noisy = next((each for each in inputs if squared is not None and each.shape == squared.shape), None)
+    if squared is None or noisy is None:
+        return
+    times = next((each for each in inputs if each is not noisy and each.numel() == len(squared)), None)
+    mixed = mixing(noisy, squared, times)
+    if mixed is not None:
+        row.put_many(mixed, by_names(list(MIXED)))
+    if times is not None:
+        row.put("noised/times", (times.max() - times.min()).float())
 
 
 def _made_of(graphs: list[LossGraph]) -> dict[str, object]:

@@ -42,6 +42,7 @@ class ParameterProbe:
     parameters: list[nn.Parameter]
     groups: list[str]
     adapters: list[int] = field(default_factory=list)  # indices of the adapters' parameters
+    frozen: list[int] = field(default_factory=list)  # indices of the base's parameters beside adapters that are frozen
     _before: list[_Joined] = field(default_factory=list)
     _stepped: set[int] = field(default_factory=set)  # ids of the optimizers that stepped since the snapshot
 
@@ -61,6 +62,8 @@ class ParameterProbe:
         row.put_many(sizes, self._summed("block_param_norm", self.groups))
         if self.adapters:
             row.put("adapter_norm", torch.linalg.vector_norm(sizes[self.adapters]))
+        if self.frozen:
+            row.put("adapter_base_norm", torch.linalg.vector_norm(sizes[self.frozen]))
         if self._before:
             before, self._before = self._before, []
             parts = self._parts()

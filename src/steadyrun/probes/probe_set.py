@@ -79,7 +79,9 @@ class Watcher:
         self._optimizer.after = [self._after_step]
         names = [name for name, _ in named]
         adapters = [index for index, name in enumerate(names) if is_adapter(name)]
-        self._parameters = ParameterProbe(parameters, groups_of(names, self.blocks), adapters)
+        base = [index for index, each in enumerate(parameters) if adapters and not each.requires_grad]
+        frozen = sorted(set(base) - set(adapters))
+        self._parameters = ParameterProbe(parameters, groups_of(names, self.blocks), adapters, frozen)
         self._updates = UpdateProbe()
         self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
         self._companions = CompanionProbe(find_companions(loss_fn, model), lambda: self._optimizer.optimizers)
@@ -220,7 +222,9 @@ class Watcher:
         self._gradients.starts(root)
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
-            self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
+            self._contained(
+                "objective", self._objective.backward_begins, root, self._forward.outputs, self._forward.taken
+            )
             self._forward.backward_begins()
 
     def _before_step(self, optimizer: OptimizerLike) -> None:

@@ -14,8 +14,8 @@ _TINY = 1e-12
 NAMES = ("rows", "student_fit", "student_temperature", "teacher_fit", "teacher_temperature", "squashed_fit")
 
 
-def soft_targets(nodes: Iterable[Any]) -> tuple[Tensor, Tensor] | None:
-    """The student's log-probabilities and the targets of a KL divergence, t log t - t x; None if there is none."""
+def soft_targets(nodes: Iterable[Any]) -> tuple[Tensor, Tensor, Any] | None:
+    """The student's log-probabilities, the targets and the node of a KL divergence, t log t - t x; None without."""
     for node in nodes:
         if not node.name().startswith("SubBackward0"):
             continue
@@ -30,7 +30,7 @@ def soft_targets(nodes: Iterable[Any]) -> tuple[Tensor, Tensor] | None:
                 each for each in targets if isinstance(each, Tensor) and each.dim() == 2 and bool((each >= 0).all())
             ]
             if logarithms and isinstance(logarithms[0], Tensor) and known and known[0].shape == logarithms[0].shape:
-                return logarithms[0].detach(), known[0].detach()
+                return logarithms[0].detach(), known[0].detach(), node
     return None
 
 

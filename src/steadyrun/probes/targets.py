@@ -11,6 +11,7 @@ from torch import Tensor
 from steadyrun.probes.loss_graph import Labels, LossGraph
 
 _SHORTEST = 4
+_FEWEST_PICKED = 2  # positions
 _MOST_CLASSES = 100_000
 OFFSETS = (0, 1, 2)  # a target is the token itself, the next one, the one after that
 
@@ -20,10 +21,22 @@ def alignment(graph: LossGraph) -> Tensor | None:
 
     Of several losses and several embeddings (an encoder's and a decoder's) the best match counts, offset by offset.
     """
-    per_pair = [
-        shares for labels in graph.labels for tokens in graph.tokens if (shares := _shares(labels, tokens)) is not None
-    ]
-    return torch.stack(per_pair).amax(0) if per_pair else None
+    pairs = [(_shares(labels, tokens)) for labels in graph.labels for tokens in graph.tokens]
+    pairs += [_shares_picked(*picked, tokens) for picked in graph.picked for tokens in graph.tokens]
+    known = [shares for shares in pairs if shares is not None]
+    return torch.stack(known).amax(0) if known else None
+
+
+def _shares_picked(ids: Tensor, start: int, tokens: Tensor) -> Tensor | None:
+    """The same for log-probabilities that a program picks from the scores at `start` and after."""
+    length = min(ids.shape[1], tokens.shape[1] - start - OFFSETS[1])
+    if len(ids) != len(tokens) or length < _FEWEST_PICKED:
+        return None
+    shares = []
+    for offset in OFFSETS:
+        there = tokens[:, start + offset : start + offset + length]
+        shares.append((ids[:, : there.shape[1]] == there).float().mean())
+    return torch.stack(shares)
 
 
 def _shares(labels: Labels, tokens: Tensor) -> Tensor | None:

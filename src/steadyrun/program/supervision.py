@@ -25,6 +25,8 @@ Mask = npt.NDArray[np.bool_]
 _ALIKE = 0.9  # of the learned labels must be the token itself, or the next one
 _SHORTEST = 2  # tokens
 _LONGEST = 400  # tokens of an example that are shown
+_SMALL = 0.75  # of the median row: larger rows are not listed
+_MOST_LISTED = 20  # tokens with small rows
 _MOST_ROWS = 256  # examples of one batch that are looked at
 _LENGTHS = ("cu_seq", "seq_idx", "seq_lens", "segment", "document")  # beginnings of names
 _OTHER_MASKS = frozenset({"input_ids", "attention_mask", "position_ids", "token_type_ids", "special_tokens_mask"})
@@ -272,6 +274,9 @@ class Supervision:
     counts: dict[str, int] = field(default_factory=dict)
     roles: dict[str, list[int]] = field(default_factory=dict)  # learned tokens and tokens, by role
     foreign: set[str] = field(default_factory=set)
+    sizes: npt.NDArray[np.float64] | None = None  # by token: of its rows in frozen tables, beside the median token's
+    small: dict[int, int] = field(default_factory=dict)  # by learned token with the smallest rows: how many examples
+    last: dict[int, int] = field(default_factory=dict)  # the last tokens of answers without an end
     unended: Counter[int] = field(default_factory=Counter)  # answers without an end, by their number of tokens
 
     def add(self, batch: TokenBatch) -> None:
@@ -285,6 +290,7 @@ class Supervision:
         self._count("empty", int((~(batch.learned & text).any(1)).sum()))
         self._count_ends(batch, text)
         self._count_seams(batch, text)
+        self._count_small_rows(batch, text)
         if self.tokenizer is not None:
             for row in range(len(batch.ids)):
                 self._count_roles(batch, row, text)
@@ -292,10 +298,14 @@ class Supervision:
     def facts(self) -> dict[str, Any]:
         """As the manifest keeps them."""
         roles = {role: {"learned": learned, "tokens": tokens} for role, (learned, tokens) in self.roles.items()}
-        facts = dict(self.counts) | {"roles": roles, "foreign": sorted(self.foreign)}
+        facts: dict[str, Any] = dict(self.counts) | {"roles": roles, "foreign": sorted(self.foreign)}
         if self.unended:
             longest = max(self.unended)
             facts |= {"longest_unended": longest, "unended_alike": self.unended[longest]}
+            facts["last_alike"] = max(self.last.values())
+        if self.sizes is not None:
+            smallest = sorted(self.small, key=lambda token: float(self.sizes[token]))[:_MOST_LISTED]  # type: ignore[index]
+            facts["small_rows"] = [[token, float(self.sizes[token]), self.small[token]] for token in smallest]
         return facts
 
     def _count(self, name: str, number: int) -> None:
@@ -321,7 +331,19 @@ class Supervision:
         full = text.sum(1) == text.sum(1).max()
         breaks_off = ~ended & answers & batch.learned[rows, last]
         self._count("cut", int((full & breaks_off).sum()))
+        for token in batch.ids[rows, last][breaks_off].tolist():
+            self.last[token] = self.last.get(token, 0) + 1
         self.unended.update((batch.learned & text).sum(1)[breaks_off].tolist())
+
+    def _count_small_rows(self, batch: TokenBatch, text: Mask) -> None:
+        """In how many examples each learned token occurs whose rows are small."""
+        if self.sizes is None:
+            return
+        for row in range(len(batch.ids)):
+            learned = np.unique(batch.ids[row][batch.learned[row] & text[row]])
+            learned = learned[(learned >= 0) & (learned < len(self.sizes))]
+            for token in learned[self.sizes[learned] < _SMALL].tolist():
+                self.small[token] = self.small.get(token, 0) + 1
 
     def _count_seams(self, batch: TokenBatch, text: Mask) -> None:
         """Texts that begin twice, and several texts in one row."""

@@ -129,9 +129,14 @@ class Attachment:
         if self.watcher is None or self.learned_tokens is not None:
             return
         from steadyrun.probes.learned_tokens import LearnedTokens
+        from steadyrun.probes.token_rows import row_sizes
 
         save = self._writer.save_manifest_soon
-        self.learned_tokens = LearnedTokens(tokenizer, self._config, lambda facts: save(supervision=facts), text=text)
+        with self._problems.contained("rows of tokens"):
+            sizes = row_sizes(self.watcher.program[0])
+            self.learned_tokens = LearnedTokens(
+                tokenizer, self._config, lambda facts: save(supervision=facts), text=text, sizes=sizes
+            )
 
     def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
         """Capture of what the probes are attached to, and the objects for `replay`."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.program.supervision import ROLES, Example, SpecialTokens, Supervision, example_of, token_batch
+from steadyrun.program.dataset_rows import is_example, joined_examples
+from steadyrun.program.supervision import (
+    ROLES,
+    Example,
+    SpecialTokens,
+    Supervision,
+    example_of,
+    token_batch,
+)
 from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Answer
 from steadyrun.records import Event, Series
 from steadyrun.report.learned_text import html_examples, marked
@@ -18,6 +26,7 @@ from steadyrun.text import percent
 from steadyrun.trees import QUESTIONS
 
 SCHEMA = 1
+_TOGETHER = 8  # rows of a dataset that are looked at as one batch
 CODES = ("M1.1", "M1.2", "M1.3", "M1.4")
 
 
@@ -94,16 +103,22 @@ def look(
     """Show which tokens of a language model's batches are learned and which are masked.
 
     `batches` is the training loader or a list of batches: mappings with `input_ids` and `labels`, or pairs of ids and
-    labels. The first `most` batches are counted and the first `examples` examples shown. `tokenizer` gives the text,
-    the roles of a chat and the special tokens; `config` may declare `pad_id`, `eos_id` and `bos_id` instead.
+    labels; or a tokenized dataset, whose rows are such mappings of one example. The first `most` batches are counted
+    and the first `examples` examples shown. `tokenizer` gives the text, the roles of a chat and the special tokens;
+    `config` may declare `pad_id`, `eos_id` and `bos_id` instead.
     """
     if examples < 0 or most < 1:
         raise UsageError(f"examples must be at least 0 and most at least 1, not {examples} and {most}")
     special = SpecialTokens.of(tokenizer, config)
     supervision = Supervision(special, tokenizer)
     shown: list[Example] = []
-    for number, batch in enumerate(islice(batches, most)):
+    for number, batch in enumerate(islice(_joined(batches, special), most)):
         tokens = token_batch(batch, special)
+        if tokens is None and _has_no_labels(batch):
+            raise UsageError(
+                f"batch {number} has no labels, so no token of it is learned, as in training by rewards (it is a "
+                f"{type(batch).__name__}{_keys(batch)}): look reads batches with input_ids and labels"
+            )
         if tokens is None:
             raise UsageError(
                 f"batch {number} has no rows of token ids whose labels are these tokens or the next ones: give batches "
@@ -117,8 +132,30 @@ def look(
     return Look(counts, tuple(shown[:examples]), tuple(_findings(counts)))
 
 
+def _joined(batches: Iterable[Any], special: SpecialTokens) -> Iterator[Any]:
+    """The batches; rows of a dataset, each a mapping of lists of one example, are joined into batches."""
+    rows: list[Mapping[str, Any]] = []
+    for batch in batches:
+        if not is_example(batch):
+            yield batch
+            continue
+        rows.append(batch)
+        if len(rows) == _TOGETHER:
+            yield joined_examples(rows, special)
+            rows = []
+    if rows:
+        yield joined_examples(rows, special)
+
+
 def _keys(batch: object) -> str:
     return f" with {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else ""
+
+
+def _has_no_labels(batch: object) -> bool:
+    """Whether a batch has tokens or prompts and nothing that says what is learned."""
+    rows = batch if isinstance(batch, list) else [batch]
+    names = {str(name) for row in rows if hasattr(row, "keys") for name in row.keys()}  # noqa: SIM118  a BatchEncoding
+    return bool(names) and not any("label" in name for name in names)
 
 
 class _Counted:

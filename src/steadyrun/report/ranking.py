@@ -30,10 +30,12 @@ class Ranking:
 def ranked(path: Sequence[Asked]) -> Ranking:
     """The headline of a walk: a fault that no other fault explains, proofs before statistics, else in walking order.
 
-    If there is no fault, the suspects are ranked in the same way.
+    If there is no fault, the suspects are ranked in the same way. A suspect that names a fault by question and outcome
+    goes before it: "the loss does not fall" is certain, and says less than its likely cause.
     """
     faults = [asked for asked in path if asked.answer.kind == FAULT]
-    faults = faults or [asked for asked in path if asked.answer.kind == SUSPECT]
+    suspects = [asked for asked in path if asked.answer.kind == SUSPECT]
+    faults = [*faults, *(each for each in suspects if any(_names_exactly(each, fault) for fault in faults))] or suspects
     if not faults:
         return Ranking(None)
     roots = [fault for fault in faults if not any(_goes_before(other, fault) for other in faults)]
@@ -67,7 +69,14 @@ def _goes_before(cause: Asked, fault: Asked) -> bool:
     """Whether `cause` explains `fault`, and not the other way round."""
     if cause is fault or not _explains(cause, fault):
         return False
+    if cause.answer.kind != fault.answer.kind:  # of a suspect and a fault only what is named exactly counts
+        return _names_exactly(cause, fault) or (cause.answer.kind == FAULT and not _names_exactly(fault, cause))
     return not _explains(fault, cause) or _rank(cause) < _rank(fault)
+
+
+def _names_exactly(cause: Asked, fault: Asked) -> bool:
+    """Whether the outcome of `cause` names the other by its question and its outcome."""
+    return f"{fault.question.code}:{fault.answer.outcome}" in _explained(cause) and not _came_before(fault, cause)
 
 
 def _explains(cause: Asked, other: Asked) -> bool:

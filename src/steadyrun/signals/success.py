@@ -24,8 +24,8 @@ _OF_A_LOSS = frozenset({"ppl", "perplexity"})  # the exponential of a loss: it r
 _MANY = 10  # values: from here on, levels over a fifth of them are compared instead of single values
 _FIFTH = 5
 _TRAIN = frozenset({"train", "training", "tr", "trn"})
-_HELD_OUT = frozenset({"val", "valid", "validation", "vali", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
-_KNOWN = _TRAIN | _HELD_OUT | frozenset({
+HELD_OUT = frozenset({"val", "valid", "validation", "vali", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
+_KNOWN = _TRAIN | HELD_OUT | frozenset({
     "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
     "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
@@ -99,7 +99,7 @@ def successes(run: Signals) -> dict[str, int]:
 
 def is_held_out(name: str) -> bool:
     """Whether a name refers to held-out data or an evaluation."""
-    return bool(words_of(name) & _HELD_OUT)
+    return bool(words_of(name) & HELD_OUT)
 
 
 def is_of_training(name: str) -> bool:

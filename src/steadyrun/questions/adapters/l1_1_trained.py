@@ -6,8 +6,9 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.adapters import adapters_of
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import counted, listed
+from steadyrun.text import counted, listed, percent
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -32,7 +33,25 @@ def find(run: Signals, limit: Limits) -> Finding:
     if left_out and run.listed("param_groups"):
         message = f"{len(left_out):,} of {count:,} tensors of the adapters are in no optimizer ({listed(left_out)})."
         return Finding("partly", message, measured)
+    if (new := _untrained_rows(run, limit)) is not None:
+        return new
     return Finding("pass", f"{count - len(frozen):,} tensors of the adapters are trained.", measured)
+
+
+def _untrained_rows(run: Signals, limit: Limits) -> Finding | None:
+    """Learned tokens whose rows in the frozen tables look as if they were never trained."""
+    facts = run.about("supervision")
+    examples, listed_rows = number(facts.get("examples")), facts.get("small_rows")
+    if not examples or not isinstance(listed_rows, list):
+        return None
+    small = [row for row in listed_rows if isinstance(row, list) and row[1] < limit["small"]]
+    often = [row for row in small if row[2] > limit["often"] * examples]
+    if not often:
+        return None
+    tokens = ", ".join(f"{row[0]:g}" for row in often)
+    message = f"{counted(len(often), 'learned token')} ({tokens}) have rows of at most {percent(often[-1][1])} of the "
+    message += "usual size in the frozen tables, as tokens that were never trained have."
+    return Finding("new-words", message, {"tokens": float(len(often)), "size": float(often[-1][1])})
 
 
 _FIX = "Build the optimizer after get_peft_model, on the parameters with requires_grad=True."
@@ -53,6 +72,23 @@ QUESTION = Question(
             meaning="how many equal norms show that the adapters do not move",
             seed="",
             decision="an update changes the last bits of some element; the first step of a warmup may have rate zero",
+        ),
+        Threshold(
+            name="small",
+            value=0.5,
+            unit="of the median row",
+            meaning="tokens with smaller rows, in input and output, were never trained",
+            seed="",
+            decision="chosen: tokens that a model has met have rows of 0.7 and more of the usual size; random ones and "
+            "the mean of all rows lie far below",
+        ),
+        Threshold(
+            name="often",
+            value=0.05,
+            unit="fraction of the examples",
+            meaning="such tokens count if they are learned in more examples",
+            seed="",
+            decision="chosen: rare tokens of a large vocabulary have small rows as well",
         ),
     ),
     outcomes=(
@@ -86,6 +122,16 @@ QUESTION = Question(
             fix="Check that the loss reaches them (call model.enable_input_require_grads() with gradient "
             "checkpointing), and that their learning rate is not zero.",
             explains=_FOLLOWS,
+        ),
+        Outcome(
+            name="new-words",
+            answer=SUSPECT,
+            meaning="tokens are learned whose rows are untrained and frozen",
+            fix='Train the tables as well: modules_to_save=["embed_tokens", "lm_head"], or trainable_token_indices for '
+            "the new tokens alone.",
+            experiment="Print the accuracy on these tokens after training. If it is that of a guess, their rows must "
+            "be trained.",
+            explains=("V1", "C4.1"),
         ),
         Outcome(
             name="partly",

@@ -60,6 +60,21 @@ def _rewarded(run: Signals, limit: Limits) -> Finding | None:
             kind = name.partition("/")[2].partition("#")[0]
             message = f"A loss term ({kind}) has weight {shown(weight)}: the loss falls as its predictions get worse."
             return Finding("rewards-errors", message, {"weight": weight})
+    return _partly_rewarded(run, limit)
+
+
+def _partly_rewarded(run: Signals, limit: Limits) -> Finding | None:
+    """A comparison with targets in which some examples count with the wrong sign."""
+    for name in run.matching("fit_against/*"):
+        points = run.maybe(name)
+        if points is None or len(points) < limit["samples"] or "classes" in name:  # of actions, advantages have signs
+            continue
+        share = float(np.min(points.values))
+        if share > limit["against"]:
+            kind = name.partition("/")[2].partition("#")[0]
+            message = f"In a loss term ({kind}), {percent(share)} of the weight or more is negative (limit "
+            message += f"{percent(limit['against'])}): the loss falls as these predictions get worse."
+            return Finding("rewards-errors", message, {"share": share})
     return None
 
 
@@ -93,6 +108,13 @@ def _one_sided(run: Signals, limit: Limits) -> Finding | None:
 
 
 _CONSEQUENCES = ("C1", "C3", "C4", "C7.2", "D4", "S", "V1.2")
+_MISTAKEN_FOR = (
+    "C4.1:not-learning",
+    "C4.1:diverging",
+    "C4.2:overfitting",
+    "P6.1:does-not-fall",
+    "P6.5:too-high",
+)  # of a wrong sign
 _OUTCOMES = (
     Outcome(name="pass", answer=PASS, meaning="the loss gets outputs of the kind it expects"),
     Outcome(
@@ -140,7 +162,7 @@ _OUTCOMES = (
         fix="Add this term to the loss instead of subtracting it.",
         experiment="Reverse the sign of this term and train 200 steps. If its error is lower than in this run at step "
         "200, the sign was wrong.",
-        explains=_CONSEQUENCES,
+        explains=(*_CONSEQUENCES, "G3", "V1", *_MISTAKEN_FOR),
     ),
 )
 _WHY = (
@@ -176,6 +198,14 @@ QUESTION = Question(
             decision="a weight that balances rare positives gives 1; above 20 the best answer to almost every input "
             "is yes",
             of="odds",
+        ),
+        Threshold(
+            name="against",
+            value=0.02,
+            unit="of the weight",
+            meaning="if more of a term's weight is negative in every sample, some examples count with the wrong sign",
+            seed="",
+            decision="0 unless a weight is negative; advantages have both signs, and policies are not asked",
         ),
         Threshold(
             name="samples",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.run_signals import Signals
@@ -25,7 +29,39 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("left-out", f"{facts}. The run started from random weights.", measured)
     if total:
         return Finding("not-optimized", f"{facts}.", measured)
+    if (idle := _never_stepped(run, limit)) is not None:
+        return idle
     return Finding("pass", f"An optimizer holds all {trained:,} parameters that the loss reaches.", measured)
+
+
+def _never_stepped(run: Signals, limit: Limits) -> Finding | None:
+    """Param groups whose optimizer never stepped, although their parameters get gradients and others step."""
+    groups = run.listed("param_groups")
+    rates = [run.maybe(f"lr/{index}") for index in range(len(groups))]
+    most = max((len(points) for points in rates if points is not None), default=0)
+    idle = [group for group, points in zip(groups, rates, strict=True) if points is None]
+    held = [str(name) for group in idle for name in _listed(group)]
+    if most < limit["steps"] or set(held) & set(names(reach(run), "unreached")) or not _stands_still(run, held):
+        return None
+    message = f"The optimizer of {counted(len(held), 'parameter')} ({listed(held)}) never stepped, while another one "
+    message += f"made {counted(most, 'step')}."
+    return Finding("never-stepped", message, {"parameters": float(len(held)), "steps": float(most)})
+
+
+def _stands_still(run: Signals, held: list[str]) -> bool:
+    """Whether the blocks with these parameters were measured, and none of their norms changes."""
+    norms = {name.partition("/")[2]: run.maybe(name) for name in run.matching("block_param_norm/*")}
+    own = [points for block, points in norms.items() if points is not None and _holds(block, held)]
+    return bool(own) and all(float(np.ptp(points.values)) == 0 for points in own)
+
+
+def _holds(block: str, held: list[str]) -> bool:
+    return any(name.startswith(f"{block}.") for name in held)
+
+
+def _listed(group: dict[str, Any]) -> list[object]:
+    held = group.get("parameters")
+    return held if isinstance(held, list) else []
 
 
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
@@ -47,6 +83,14 @@ _OUTCOMES = (
         explains=_FOLLOWS,
     ),
     Outcome(
+        name="never-stepped",
+        answer=FAULT,
+        meaning="an optimizer never steps, although its parameters get gradients",
+        fix="Call step() on each optimizer after the backward pass of its loss.",
+        explains=(*_FOLLOWS, "C2", "V1", "G3"),
+        may_pass=True,
+    ),
+    Outcome(
         name="not-optimized", answer=NOTE, meaning="some parameters get a gradient but are in no optimizer", fix=_FIX
     ),
 )
@@ -62,7 +106,16 @@ QUESTION = Question(
     why=_WHY,
     needs=("objective",),
     panel=None,
-    thresholds=(),
+    thresholds=(
+        Threshold(
+            name="steps",
+            value=50,
+            unit="steps",
+            meaning="how many steps another optimizer must have made",
+            seed="",
+            decision="chosen: the other side of a game waits for a few steps at most",
+        ),
+    ),
     outcomes=_OUTCOMES,
     find=find,
     always=True,

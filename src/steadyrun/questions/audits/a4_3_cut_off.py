@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import LEARNED
@@ -15,6 +17,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     unreached, total = names(facts, "unreached"), count(facts, "unreached_count")
     trained = count(facts, "trained")
     measured = {"unreached": float(total), "optimized": float(trained), "samples": float(count(facts, "samples"))}
+    if not total and (single := _one_row(run, limit)) is not None:
+        return single
     if not total:
         return Finding("pass", f"The gradient reaches all {trained:,} optimized parameters.", measured)
     words = f"The gradient never reaches {total:,} of {trained:,} optimized parameters ({listed(unreached, total)})"
@@ -35,6 +39,17 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("unused", f"{words}.", measured)
 
 
+def _one_row(run: Signals, limit: Limits) -> Finding | None:
+    """A table with a row for each of several values, of which one row is looked up in every sample."""
+    for name in run.matching("lookup_spread/*"):
+        spread = run.maybe(name)
+        if spread is not None and len(spread) >= limit["lookups"] and not np.any(spread.values):
+            table = name.partition("/")[2]
+            message = f"In all {len(spread)} sampled steps, every example looks up the same row of {table}."
+            return Finding("one-row", message, {"samples": float(len(spread))})
+    return None
+
+
 def _tables(run: Signals, unreached: list[str]) -> list[str]:
     """Embeddings without a gradient: the loss does not depend on what is looked up in them."""
     kinds = {str(weight.get("name")): str(weight.get("module")) for weight in run.listed("initial_weights")}
@@ -50,6 +65,14 @@ QUESTION = Question(
     needs=("objective",),
     panel=3,
     thresholds=(
+        Threshold(
+            name="lookups",
+            value=4,
+            unit="sampled steps",
+            meaning="in how many sampled steps all ids must be equal",
+            seed="",
+            decision="one batch may have a single class by chance",
+        ),
         Threshold(
             name="samples",
             value=2,
@@ -84,6 +107,14 @@ QUESTION = Question(
             fix="Add the embedding to the input (x = tokens(ids) + positions(range)), or remove it.",
             experiment="Add the embedding to the model's input and train 200 steps. If the loss at step 200 is lower "
             "than in this run at step 200, it was forgotten.",
+        ),
+        Outcome(
+            name="one-row",
+            answer=SUSPECT,
+            meaning="every example gets the same row of an embedding, so the embedding says nothing",
+            fix="Pass the time, class or user of each example to the embedding, not a constant.",
+            experiment="Print the ids that go into the embedding for one batch. If they are equal, they are constant.",
+            explains=("V1",),
         ),
         Outcome(
             name="unused",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from steadyrun.questions.facts import QUESTION as FACTS
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import LEARNED, is_as_made, is_matrix
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
@@ -25,6 +27,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     if known and len(frozen) == len(known):
         message = f"All {len(known):,} parameters in the optimizer are frozen ({listed(frozen)})."
         return Finding("nothing-trainable", message, measured)
+    if closed := _closed(run, weights, limit):
+        message = f"{listed(closed)} {_are(closed)} frozen with all weights 0, and the gradient norm is 0 in the first "
+        message += f"{limit.count('first')} steps."
+        return Finding("frozen-at-zero", message, measured)
     everything = [name for name, weight in weights.items() if weight.get("trainable") is False]
     if frozen and run.config.get("init") == "random" and known_facts(run, limit).start != LEARNED:
         message = f"{len(frozen):,} of {len(known):,} optimized parameters {_are(frozen)} frozen at random weights "
@@ -41,6 +47,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         )
     message = f"All {len(known):,} optimized parameters are trainable; {len(everything):,} others are frozen."
     return Finding("pass", message, measured)
+
+
+def _closed(run: Signals, weights: dict[str, dict[str, Any]], limit: Limits) -> list[str]:
+    """Frozen matrices of zeros in a run without any gradient: nothing passes them."""
+    norms = run.maybe("grad_norm")
+    if norms is None or len(norms) < limit["first"] or np.any(norms.values[: limit.count("first")] != 0):
+        return []
+    zero = [name for name, weight in weights.items() if weight.get("min") == 0 == weight.get("max")]
+    return [
+        name for name in zero if weights[name].get("trainable") is False and len(weights[name].get("shape") or ()) > 1
+    ]
 
 
 def _as_drawn(frozen: list[dict[str, Any]], limit: Limits) -> str | None:
@@ -66,7 +83,16 @@ QUESTION = Question(
     why="Parameters with requires_grad=False get no gradient: an optimizer that holds only those does nothing.",
     needs=("param_groups", "initial_weights"),
     panel=None,
-    thresholds=(),
+    thresholds=(
+        Threshold(
+            name="first",
+            value=5,
+            unit="steps",
+            meaning="how many first steps must have a gradient of 0",
+            seed="",
+            decision="as in C1.2",
+        ),
+    ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the optimized parameters are trainable"),
         Outcome(
@@ -82,6 +108,13 @@ QUESTION = Question(
             meaning="optimized parameters are frozen at their random weights",
             fix="Call requires_grad_(True) on them, or leave them out of the optimizer if this is intended.",
             explains=("C4", "S", "P4", "P6"),
+        ),
+        Outcome(
+            name="frozen-at-zero",
+            answer=FAULT,
+            meaning="a frozen layer of zeros stops the gradient: nothing before it learns",
+            fix="Call requires_grad_(True) on it, or load its weights.",
+            explains=("C", "S", "V", "A4", "P4", "P6"),
         ),
         Outcome(
             name="perhaps-at-random",

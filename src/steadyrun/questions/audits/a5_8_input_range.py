@@ -14,16 +14,25 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    mean, std = run.maybe("inputs/mean"), run.maybe("inputs/std")
-    if mean is None or std is None:
+    found = [known for name in ("inputs", "generated/real") if (known := _size(run, name)) is not None]
+    if not found:
         raise NotApplicable("no floating-point inputs were recorded")
-    size = math.hypot(float(np.median(mean.values)), float(np.median(std.values)))
+    size, words = next((each for each in found if not limit["small"] <= each[0] <= limit["large"]), found[0])
     measured = {"size": size}
-    words = f"Inputs have mean {shown(np.median(mean.values))} and standard deviation {shown(np.median(std.values))}"
     if limit["small"] <= size <= limit["large"] or _learns(run, limit):
         return Finding("pass", f"{words}.", measured)
     limits = f"expected {limit['small']:g} to {limit['large']:g}"
     return Finding("not-scaled", f"{words}; their root mean square is {shown(size)} ({limits}).", measured)
+
+
+def _size(run: Signals, name: str) -> tuple[float, str] | None:
+    """The root mean square of inputs, and the numbers in words."""
+    mean, std = (run.maybe(f"{name}{'/' if name == 'inputs' else '_'}{each}") for each in ("mean", "std"))
+    if mean is None or std is None:
+        return None
+    centre, spread = float(np.median(mean.values)), float(np.median(std.values))
+    what = "Inputs" if name == "inputs" else "Real examples beside generated ones"
+    return math.hypot(centre, spread), f"{what} have mean {shown(centre)} and standard deviation {shown(spread)}"
 
 
 def _learns(run: Signals, limit: Limits) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.policy_metrics import metric, reward_levels
@@ -77,9 +81,11 @@ def compared(run: Signals) -> float | None:
     return number(facts.get("classes")) if isinstance(facts, dict) and facts.get("contrastive") else None
 
 
-def last_samples(run: Signals, name: str, limit: Limits) -> float | None:
-    """The median of the last samples of a series; None if it is too short, or ends too early."""
+def last_samples(
+    run: Signals, name: str, limit: Limits, pick: Callable[[Floats], np.floating[Any]] = np.median
+) -> float | None:
+    """The median (or what `pick` takes) of the last samples of a series; None if it is too short, or ends too early."""
     points, last = run.maybe(name), limit.count("samples")
     if points is None or len(points) < 2 * last or points.steps[-1] < limit["patience"]:
         return None
-    return float(np.median(points.values[-last:]))
+    return float(pick(points.values[-last:]))

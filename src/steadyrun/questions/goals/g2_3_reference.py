@@ -7,13 +7,15 @@ import numpy as np
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import ERRORS, MANY, ROWS, of_a_policy, reward_improves
 from steadyrun.signals.curves import neighbour_noise
-from steadyrun.signals.policy_metrics import REFERENCE_KL, last_level
-from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.signals.policy_metrics import DEAD_GROUPS, REFERENCE_KL, declared_as, last_level, metric
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import counted, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     points = of_a_policy(run, REFERENCE_KL, limit)
+    if (found := _rewarded(run, points, limit) or _unusual_weight(run, limit)) is not None:
+        return found
     last, before = last_level(points), float(np.median(points.values[: len(points) // 2]))
     measured = {"before": before, "end": last}
     words = f"The KL divergence to the reference is {shown(last)} at the end; its median in the first half is"
@@ -24,6 +26,34 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("near", f"{words} {shown(before)}.", measured)
     message = f"{words} {shown(before)} (limit {limit['runaway']:g} times)."
     return Finding("far" if reward_improves(run, limit) else "runaway", message, measured)
+
+
+def _rewarded(run: Signals, points: Points, limit: Limits) -> Finding | None:
+    """Rows in which no advantage is left: there the loss is the KL term alone, and shows its weight."""
+    loss, dead = run.maybe("loss"), metric(run, DEAD_GROUPS, limit["rows"])
+    if loss is None or dead is None:
+        return None
+    idle = dead.steps[dead.values >= 1]
+    steps = np.intersect1d(np.intersect1d(loss.steps, idle), points.steps[points.values > 0])
+    if len(steps) < limit["rows"]:
+        return None
+    weights = loss.values[np.isin(loss.steps, steps)] / points.values[np.isin(points.steps, steps)]
+    weight, spread = float(np.median(weights)), float(np.ptp(np.quantile(weights, (0.25, 0.75))))
+    if weight >= 0 or spread > limit["steady"] * -weight:
+        return None
+    message = (
+        f"In {counted(len(steps), 'row')} without any advantage, the loss is {shown(weight)} times the divergence."
+    )
+    return Finding("rewarded", message, {"weight": weight, "rows": float(len(steps))})
+
+
+def _unusual_weight(run: Signals, limit: Limits) -> Finding | None:
+    """A declared weight of the divergence that leaves nothing to the reward."""
+    weight = declared_as(run, "kl_coef", "init_kl_coef", "kl_beta", "kl_penalty_coef", "kl_loss_coef", "beta")
+    if weight is None or weight <= limit["heavy"]:
+        return None
+    message = f"The declared weight of the KL divergence is {shown(weight)} (usual: at most {limit['heavy']:g})."
+    return Finding("heavy", message, {"weight": weight})
 
 
 QUESTION = Question(
@@ -45,6 +75,22 @@ QUESTION = Question(
             meaning="a divergence beyond this runs away",
             seed="",
             decision="chosen: a divergence that grows steadily ends at three times that median",
+        ),
+        Threshold(
+            name="heavy",
+            value=1,
+            unit="weight of the divergence",
+            meaning="with a larger weight, a nat away from the reference costs more than most rewards",
+            seed="",
+            decision="chosen: usual weights are 0 to 0.2",
+        ),
+        Threshold(
+            name="steady",
+            value=0.2,
+            unit="of the weight",
+            meaning="how far loss / divergence may spread (quartiles) and still be the weight of the divergence",
+            seed="",
+            decision="chosen: an entropy bonus adds a little; other losses do not follow the divergence",
         ),
         Threshold(
             name="negative",
@@ -73,6 +119,22 @@ QUESTION = Question(
             "bounded, the updates were too large.",
             may_pass=True,
             explains=("V1.8", "G2.2"),
+        ),
+        Outcome(
+            name="rewarded",
+            answer=SUSPECT,
+            meaning="the divergence from the reference is rewarded instead of penalised",
+            fix="Add the divergence to the loss: loss = policy_loss + beta * kl. In a reward it is subtracted.",
+            experiment="Train 50 steps with the KL term alone. If the divergence grows, its sign is wrong.",
+            explains=("V1", "C4", "G2.2", "G2.4"),
+        ),
+        Outcome(
+            name="heavy",
+            answer=SUSPECT,
+            meaning="the weight of the divergence is far above the usual range, so the policy cannot follow the reward",
+            fix="Set it to 0.01 to 0.1.",
+            experiment="Train 100 steps with a weight of 0.02. If the reward rises further, it was too large.",
+            explains=("V1", "C4", "G2.2"),
         ),
         Outcome(
             name="negative",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.goals.common import ERRORS, ROWS, reward_improves
+from steadyrun.questions.goals.common import ERRORS, MANY, ROWS, reward_improves
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.policy_metrics import LENGTH, TRUNCATED, first_level, last_level, metric
+from steadyrun.signals.policy_metrics import LENGTH, TRUNCATED, first_level, last_level, metric, reward_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
@@ -24,7 +26,25 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured |= {"length_start": first, "length_end": last}
         said.append(f"their mean length went from {shown(first)} to {shown(last)} tokens")
     message = f"{'; '.join(said)}.".capitalize()
+    if (followed := _rewarded_length(run, limit)) is not None:
+        return Finding("rewarded", f"{message} {followed[0]}", measured | {"follows": followed[1]})
     return Finding(_outcome(run, measured, limit), message, measured)
+
+
+def _rewarded_length(run: Signals, limit: Limits) -> tuple[str, float] | None:
+    """A reward that follows the length from row to row: in words, and the correlation of their changes."""
+    length, reward = metric(run, LENGTH, limit["many"]), reward_of(run, limit["many"])
+    if length is None or reward is None:
+        return None
+    steps = np.intersect1d(length.steps, reward.steps)
+    pair = [points.values[np.isin(points.steps, steps)] for points in (length, reward)]
+    changes = [np.diff(values) for values in pair]
+    if len(steps) < limit["many"] or not all(np.any(each) for each in changes):
+        return None
+    follows = float(np.min([np.corrcoef(each[0], each[1])[0, 1] for each in (pair, changes)]))  # NaN if one is constant
+    if not follows > limit["follows"]:
+        return None
+    return f"The reward follows their length from row to row (correlation {shown(follows)}).", follows
 
 
 def _outcome(run: Signals, measured: dict[str, float], limit: Limits) -> str:
@@ -48,7 +68,17 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         ROWS,
+        MANY,
         ERRORS,
+        Threshold(
+            name="follows",
+            value=0.95,
+            unit="correlation",
+            meaning="a reward whose changes follow those of the length more closely is a function of the length",
+            seed="",
+            decision="measured: 0.99 for a reward that counts words, 0.03 to 0.76 in healthy runs",
+            of="follows",
+        ),
         Threshold(
             name="truncated",
             value=0.5,
@@ -92,6 +122,15 @@ QUESTION = Question(
             "the model never writes its end token.",
             may_pass=True,
             explains=("V1.8", "G2.1"),
+        ),
+        Outcome(
+            name="rewarded",
+            answer=SUSPECT,
+            meaning="the reward follows the length of the answers: longer is better, whatever they say",
+            fix="Read ten answers with their rewards, and mend the reward function so that padding an answer gains "
+            "nothing.",
+            experiment="Append ten words without meaning to an answer. If its reward rises, the length is rewarded.",
+            explains=("V1.8", "G2.1", "G2.2", "G2.3"),
         ),
         Outcome(
             name="short",

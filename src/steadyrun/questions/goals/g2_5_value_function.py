@@ -122,7 +122,7 @@ QUESTION = Question(
             experiment="Fit the value function alone on one batch of returns. If it cannot, its inputs, targets or "
             "rate are wrong.",
             may_pass=True,
-            explains=("V1.8",),
+            explains=("V1.8", "S6"),
         ),
         Outcome(
             name="short-sighted",

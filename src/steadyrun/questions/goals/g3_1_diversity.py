@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import SAMPLES, last_samples
 from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import opponents
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if (agree := _not_opposed(run, limit)) is not None:
+        return agree
     last, rank = (last_samples(run, f"generated/{name}", limit) for name in ("variance", "rank"))
     if last is None:
         raise NotApplicable("no generated examples were seen beside real ones often enough")
+    if (label := _same_label(run, limit)) is not None:
+        return label
     measured = {"variance": last} | ({} if rank is None else {"rank": rank})
     if last < limit["equal"]:
         return Finding(
@@ -26,6 +34,29 @@ def find(run: Signals, limit: Limits) -> Finding:
     if last > limit["noise"]:
         return Finding("noise", f"Generated examples vary {shown(last)} times as much as real ones.", measured)
     return Finding("differ", f"{words}.", measured)
+
+
+def _not_opposed(run: Signals, limit: Limits) -> Finding | None:
+    """Two losses that both go to zero: what one side gains, the other must lose."""
+    for pair in opponents(run):
+        sides = [run.maybe(name) for name in pair]
+        if any(side is None or len(side) < limit["patience"] or float(np.min(side.values)) < 0 for side in sides):
+            continue  # a critic's loss has no zero point
+        made, judge = (levels(run, name, limit["patience"]) for name in pair)
+        if all(each.start > 0 and each.later < limit["both"] * each.start for each in (made, judge)):
+            words = f"{pair[0]} fell from {shown(made.start)} to {shown(made.end)} and {pair[1]} from "
+            words += f"{shown(judge.start)} to {shown(judge.end)}: opponents cannot both win."
+            return Finding("not-opposed", words, {"generator": made.end, "discriminator": judge.end})
+    return None
+
+
+def _same_label(run: Signals, limit: Limits) -> Finding | None:
+    """A discriminator whose real and generated examples have one label."""
+    terms = [last_samples(run, f"fit_target/logits{number}", limit) for number in ("", "#2")]
+    if terms[0] is None or terms[1] is None or abs(terms[0] - terms[1]) > limit["label"]:
+        return None
+    message = f"Both terms of the discriminator's loss have the label {shown(terms[0])}."
+    return Finding("one-label", message, {"label": terms[0]})
 
 
 QUESTION = Question(
@@ -72,6 +103,22 @@ QUESTION = Question(
             decision="rounding",
         ),
         Threshold(
+            name="both",
+            value=0.05,
+            unit="of its first value",
+            meaning="if both losses fall below this, the two sides want the same",
+            seed="",
+            decision="chosen: of the cross-entropies of a game, one rises while the other falls",
+        ),
+        Threshold(
+            name="label",
+            value=0.05,
+            unit="",
+            meaning="labels of real and generated examples that differ by less are the same",
+            seed="",
+            decision="chosen: smoothed labels are 0.9 and 0.1",
+        ),
+        Threshold(
             name="noise",
             value=10,
             unit="times the variance of real examples",
@@ -92,6 +139,23 @@ QUESTION = Question(
             "the generator's learning rate: if they stay different, it was too high.",
             may_pass=True,
             explains=("V1",),
+        ),
+        Outcome(
+            name="one-label",
+            answer=SUSPECT,
+            meaning="the discriminator is taught the same label for real and for generated examples",
+            fix="Give real examples the label 1 and generated ones 0 in the discriminator's loss.",
+            experiment="Print the labels of both terms. If they are equal, there is nothing to tell apart.",
+            explains=("V1", "C4", "A5.9"),
+        ),
+        Outcome(
+            name="not-opposed",
+            answer=SUSPECT,
+            meaning="generator and discriminator want the same",
+            fix="Give generated examples the label 1 in the generator's loss and 0 in the discriminator's, where real "
+            "ones have 1.",
+            experiment="Print all labels of one step. The generator's must be the one that real examples have.",
+            explains=("V1", "C4", "A5.9"),
         ),
         Outcome(
             name="equal",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.goals.common import SAMPLES, compared, last_samples
 from steadyrun.signals.missing import NotApplicable
@@ -13,14 +15,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     others = compared(run)
     if others is None or others < limit["scores"]:
         raise NotApplicable("the loss is not a cross-entropy over the many examples of a batch")
-    alike, rank = (last_samples(run, name, limit) for name in ("output_alike", "output_rank"))
+    alike = last_samples(run, "output_alike", limit, np.min)  # in each of the last samples
+    rank = last_samples(run, "output_rank", limit, np.max)
     if alike is None or rank is None:
         raise NotApplicable("the embeddings were not measured often enough")
     measured = {"alike": alike, "rank": rank}
     words = f"Embeddings agree in direction by {percent(alike)} and have an effective rank of {shown(rank)}"
     if alike > limit["narrow"]:
         return Finding("narrow", f"{words} (limit {percent(limit['narrow'])}).", measured)
-    if rank < limit["rank"]:
+    if rank < limit["rank"] and alike < limit["apart"]:  # in a cone that still opens, a rank says little
         return Finding("one-direction", f"{words} (limit {limit['rank']:g}).", measured)
     return Finding("spread", f"{words}.", measured)
 
@@ -60,6 +63,14 @@ QUESTION = Question(
             decision="measured: 0.10 to 0.16 at the end of three healthy runs, 0.98 with wrong partners, 0.99 with a "
             "temperature of 0.001",
             of="alike",
+        ),
+        Threshold(
+            name="apart",
+            value=0.7,
+            unit="length of the mean unit output",
+            meaning="only embeddings below this have left their first cone, and are asked for their rank",
+            seed="",
+            decision="chosen: untrained embeddings start at 0.97 and more; two opposite directions have 0",
         ),
         Threshold(
             name="rank",

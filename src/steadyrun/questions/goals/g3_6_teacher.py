@@ -20,6 +20,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no divergence of a model from a teacher was seen")
     known = {name: value for name, value in taught.items() if value is not None}
     beside = run.inferred.get("objective", {}).get("companions", {})
+    weight = _last(run, "taught/weight", limit)
+    if weight == 0:
+        return Finding(
+            "not-counted", "The divergence from the teacher has weight 0 in the loss.", known | {"weight": 0.0}
+        )
     for name, facts in beside.items() if isinstance(beside, dict) else ():
         if isinstance(facts, dict) and (found := _of_teacher(run, str(name), facts, known, limit)) is not None:
             return found
@@ -129,6 +134,13 @@ QUESTION = Question(
             meaning="the teacher is trained together with its student",
             fix="Give the optimizer the student's parameters alone, and run the teacher under torch.no_grad().",
             explains=(*_FOLLOWS, "A4.1"),
+        ),
+        Outcome(
+            name="not-counted",
+            answer=SUSPECT,
+            meaning="the teacher is asked, but its answers do not count",
+            fix="Give the divergence a weight above zero: loss = alpha * divergence + (1 - alpha) * labels.",
+            experiment="Train 200 steps with alpha=0.5. If held-out accuracy is higher, the teacher was missing.",
         ),
         Outcome(
             name="random",

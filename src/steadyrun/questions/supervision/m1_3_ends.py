@@ -27,6 +27,12 @@ def _of_ends(counts: Counts, limit: Limits) -> Finding:
     measured = {"ends": float(counts["ends"]), "learned": float(counts["learned_ends"]), "cut": cut}
     facts = f"{counts['ends']:,} ends of texts in {counts['examples']:,} examples, {counts['learned_ends']:,} learned"
     truncated = f"{percent(cut)} of the examples reach the full length without an end"
+    if not counts["ends"] and counts["packed"]:  # not even texts within a row have an end
+        return Finding("no-ends", f"{counts['packed']:,} rows hold several texts, none of which has an end.", measured)
+    alike = counts.fraction("last_alike", "examples")
+    if not counts["ends"] and alike > limit["alike"]:
+        message = f"{percent(alike)} of the examples end with the same token, which is not the end-of-text token."
+        return Finding("no-ends", message, measured | {"alike": alike})
     if cut > limit["cut"]:
         return Finding("cut", f"{truncated} (limit {percent(limit['cut'])}).", measured)
     if (words := broken_off(counts, limit)) is not None:
@@ -70,6 +76,14 @@ QUESTION = Question(
             decision="as in M1.2: fewer masked tokens are seams",
         ),
         Threshold(
+            name="alike",
+            value=0.9,
+            unit="fraction of the examples",
+            meaning="if more end with the same token, texts are complete and that token is their end",
+            seed="",
+            decision="chosen: truncated texts end with any token",
+        ),
+        Threshold(
             name="some",
             value=0.1,
             unit="fraction of the examples",
@@ -93,7 +107,7 @@ QUESTION = Question(
             fix="Raise the maximum length (max_length), or split long examples.",
             experiment="Count the tokens of 100 examples without truncation. If most are longer than the maximum "
             "length, raise it.",
-            explains=("A3.5", "G1.1", "V1", "C4"),
+            explains=("A3.5", "A5.9", "G1.1", "V1", "C4"),
         ),
         Outcome(
             name="no-ends",

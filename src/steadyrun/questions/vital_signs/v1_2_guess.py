@@ -268,11 +268,12 @@ QUESTION = Question(
         ),
         Threshold(
             name="vanished",
-            value=1e-3,
+            value=0.01,
             unit="of its first value",
             meaning="a KL term below this has vanished",
             seed="",
-            decision="training balances a KL term and a reconstruction within a factor of a hundred",
+            decision="training balances a KL term and a reconstruction within a factor of a hundred; most encoders "
+            "start with a small KL term that grows",
         ),
         Threshold(
             name="code",

@@ -29,6 +29,7 @@ _REPEATED = 3  # a name that is printed this often nowhere in particular is a se
 _MEASURED = 10  # values of a metric without a step, in lines with a time: they are a course, fewer are a result
 _CLOCK, _FRONT = re.compile(r"\d\d:\d\d:\d\d"), 40  # characters of a line in which a logger prints the time
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
+_PREPARES = re.compile(r"\| \d++/\d++ \[[^\]]{0,60}? (?:examples|tables|files|shards|[kMG]?i?B)/s\]")  # no steps
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\([\d, ]{0,40}\w{1,60}=")  # `Namespace(lr=0.1, …`, `Conv2d(3, 16, bias=`: settings
@@ -91,6 +92,8 @@ class LineReader:
             placed = any(count_word(name) for name in row)
             if any(has_loss(name) or (placed and measured(name)) for name in row):
                 yield row
+            return
+        if _PREPARES.search(line):
             return
         if _BANNER.match(line):
             self.begun[STARTS] = self.begun.get(STARTS, 0.0) + 1
