@@ -69,6 +69,18 @@ class Member:
         return self.failure is None and self.stall is not None and self.stall.fields.get("phase") in _PASSES
 
     @cached_property
+    def progress(self) -> tuple[int, int]:
+        """How far it has come; if a step stalls, in that step, because it may have gone on to its end afterwards."""
+        return (0, 0) if self.then is None else self.then.progress
+
+    @cached_property
+    def then(self) -> Heartbeat | None:
+        """Its heartbeat, or what that was in the step that stalls."""
+        if self.beat is None or self.stall is None:
+            return self.beat
+        return self.beat.in_phase(self.stall.step, self.stall.fields.get("phase"))
+
+    @cached_property
     def gone(self) -> bool:
         """Whether its process is known to be gone: it ran on this host."""
         return self.beat is not None and process_is_gone({"host": self.beat.host, "pid": self.beat.pid})
@@ -133,6 +145,11 @@ class Processes:
             for member in self.members
             if member.open and not member.gone and self.now - self.seen(member) < self.silent and not self._copied
         )
+
+    def waits(self, member: Member) -> bool:
+        """Whether a process stalls in a pass, and another has come less far."""
+        behind = (other.progress < member.progress for other in self.members if other.open)
+        return member.stalls_in_a_pass and any(behind)
 
     def of(self, ranks: Iterable[int]) -> tuple[Member, ...]:
         wanted = set(ranks)

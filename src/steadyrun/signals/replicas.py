@@ -106,8 +106,13 @@ def differences(run: Signals, kind: str) -> list[Difference]:
     return [each for each in found if each.compared]
 
 
-def unequal_blocks(ranks: Ranks, found: Difference, kind: str, step: int) -> tuple[list[str], list[str]]:
-    """The blocks that differ between two ranks at a step, and those that agree and change during the run."""
+def unequal_blocks(
+    ranks: Ranks, found: Difference, kind: str, step: int, *, random: bool = False
+) -> tuple[list[str], list[str]]:
+    """The blocks that differ between two ranks at a step, and those that agree and change during the run.
+
+    With `random`, those that agree and hold more than constants, which the digest 0 stands for.
+    """
     pair = found.pair(step)
     one, other = (ranks.block_columns(rank, f"{kind}/{found.name}/") for rank in pair)
     unequal, equal = [], []
@@ -117,7 +122,7 @@ def unequal_blocks(ranks: Ranks, found: Difference, kind: str, step: int) -> tup
             continue
         if mine != theirs:
             unequal.append(block)
-        elif len(np.unique(one[block][1])) > 1:
+        elif mine != 0 if random else len(np.unique(one[block][1])) > 1:
             equal.append(block)
     return sorted(unequal), sorted(equal)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
@@ -11,6 +12,7 @@ from steadyrun.signals.ranks import in_words
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
+_LATEST = 2.0**36  # seconds: the year 4147
 _NO_MEMORY = (
     "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its "
     "memory."
@@ -61,7 +63,8 @@ def _died(job: Processes, limit: Limits) -> Finding | None:
         f"{_named(ranks)} died at step {step} without an exception, {since} before the last sign of the others."
         f"{_followers(job, ranks)}"
     )
-    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step, ranks=tuple(ranks))
+    measured = _measured(job, ranks) | {"silent": ago}
+    return Finding("died", message, measured, step, _log_of(proved[0]), ranks=tuple(ranks))
 
 
 def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
@@ -168,23 +171,27 @@ def _unrecorded(job: Processes, _limit: Limits) -> Finding | None:
     return Finding("unrecorded", message, _measured(job, job.missing), ranks=job.missing)
 
 
+def _log_of(member: Member) -> str:
+    """Where to look for what ended a process: its host, and when by the clock of that host."""
+    if member.beat is None or not 0 < member.beat.now < _LATEST:
+        return ""
+    when = datetime.fromtimestamp(member.beat.now, UTC)
+    return (
+        f"Look in the log of host {member.beat.host} around {when:%Y-%m-%d %H:%M:%S} UTC: the kernel's out-of-memory "
+        "killer (dmesg), a lost host, or the scheduler. Resume from the last checkpoint."
+    )
+
+
 # -- words ------------------------------------------------------------------------------------------------
 
 
 def _behind(members: Sequence[Member]) -> tuple[list[int], str | None]:
     """The ranks that have come least far, and their phase; no ranks if all have come equally far."""
-    progress = {member.rank: _progress(member) for member in members if member.beat is not None}
-    least = min(progress.values(), default=(0, 0, None))
-    late = [rank for rank, come in progress.items() if come[:2] == least[:2]]
-    return ([] if len(late) == len(progress) else late), least[2]
-
-
-def _progress(member: Member) -> tuple[int, int, str | None]:
-    """Step and phase: of the stall if there is one, because a process may have gone on to its end afterwards."""
-    if member.beat is None:
-        return 0, 0, None
-    beat = member.beat.in_phase(member.stall.step, member.stall.fields.get("phase")) if member.stall else member.beat
-    return (*beat.progress, beat.phase)
+    known = [member for member in members if member.then is not None]
+    least = min((member.progress for member in known), default=(0, 0))
+    late = [member for member in known if member.progress == least]
+    phase = next((member.then.phase for member in late if member.then is not None), None)
+    return ([] if len(late) == len(known) else [member.rank for member in late]), phase
 
 
 def _named(ranks: Sequence[int]) -> str:
