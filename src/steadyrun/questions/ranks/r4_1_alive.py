@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.processes import Member, Processes, processes_of
 from steadyrun.signals.ranks import in_words
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import in_utc, shown
 
-_LATEST = 2.0**36  # seconds: the year 4147
 _NO_MEMORY = (
     "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its "
     "memory."
@@ -173,11 +171,10 @@ def _unrecorded(job: Processes, _limit: Limits) -> Finding | None:
 
 def _log_of(member: Member) -> str:
     """Where to look for what ended a process: its host, and when by the clock of that host."""
-    if member.beat is None or not 0 < member.beat.now < _LATEST:
+    if member.beat is None or not (when := in_utc(member.beat.now)):
         return ""
-    when = datetime.fromtimestamp(member.beat.now, UTC)
     return (
-        f"Look in the log of host {member.beat.host} around {when:%Y-%m-%d %H:%M:%S} UTC: the kernel's out-of-memory "
+        f"Look in the log of host {member.beat.host} around {when} UTC: the kernel's out-of-memory "
         "killer (dmesg), a lost host, or the scheduler. Resume from the last checkpoint."
     )
 
