@@ -379,13 +379,19 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.6", "not-applicable", job()),
     ("R2.1", "pass", job()),
     ("R2.1", "pass", job(structure=spread("fsdp"))),
+    ("R2.1", "perhaps-overlap", job({}, OVERLAPPING)),  # each sampler splits a dataset of its own
+    ("R2.1", "pass", job({"examples": None}, OVERLAPPING | {"examples": None})),  # duplicates are not counted
     ("R2.1", "same", job(SAME_LOSS, SAME_LOSS, loaders=PLAIN)),
     ("R2.1", "same", job(SAME, SAME, loaders=PLAIN)),
     ("R2.1", "perhaps-same", job(SAME, SAME)),
     ("R2.1", "overlap", job(None, OVERLAPPING, loaders=({"seed": 0}, {"seed": 1}))),
     ("R2.1", "overlap", job(None, {"example_hash/train": healthy(0)["example_hash/train"]}, loaders=PLAIN)),
     ("R2.1", "perhaps-overlap", job(None, OVERLAPPING, loaders=PLAIN)),
-    ("R2.1", "pass", job(None, OVERLAPPING)),  # the samplers split the data: it holds duplicates
+    (
+        "R2.1",
+        "pass",  # the samplers split data in which duplicates lie side by side
+        job(None, OVERLAPPING, loaders=[{"shuffles": False}] * 2),
+    ),
     ("R2.1", "same", job(*all_of(**NO_BATCHES, loss=FALLING[:200], input_digest=digests(3)), loaders=PLAIN)),
     ("R2.1", "pass", job(*(NO_BATCHES | {"input_digest": digests(3 + rank)} for rank in (0, 1)), loaders=PLAIN)),
     ("R2.1", "missing", job(NO_BATCHES, NO_BATCHES)),

@@ -286,6 +286,12 @@ def duplicated() -> TensorDataset:
     return TensorDataset(inputs.repeat_interleave(2, 0), targets.repeat_interleave(2, 0))
 
 
+def own_split() -> TensorDataset:
+    """Each rank splits off its validation data at random."""
+    kept = torch.randperm(EXAMPLES, generator=torch.Generator().manual_seed(rank()))[: EXAMPLES * 9 // 10]
+    return TensorDataset(*(tensor[kept] for tensor in dataset().tensors))
+
+
 def uneven() -> TensorDataset:
     """The last rank has fewer examples."""
     inputs, targets = dataset().tensors
@@ -457,6 +463,7 @@ FAULTS: dict[str, Callable[[], Program]] = {
         model=lambda: equal_shards(tensor_parallel(network())),
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
+    "own-split": lambda: Program(data=own_split),
     "no-sampler": lambda: Program(sampler=lambda data: None),
     "second-pass": lambda: Program(again=lambda model: model.module, config={"accumulation": 2}),
     "never-averaged": lambda: Program(model=network),

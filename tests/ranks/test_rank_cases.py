@@ -55,6 +55,7 @@ FOUND = {
     "by-hand-in-part": "R1.1 some-differ",
     "late-change": "R1.2 other-end",
     "same-data": "R2.1 same",
+    "own-split": "R2.1 perhaps-overlap",
     "no-sampler": "R2.1 overlap",
     "second-pass": "R1.1 not-averaged",
     "never-averaged": "R1.1 perhaps-not-averaged",
