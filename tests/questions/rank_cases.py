@@ -127,7 +127,7 @@ def job(
         ]
     first = columns.get(0, {})
     shown = {name: given for name, given in first.items() if name in {"loss", "grad_norm", "lr/0", "skipped"}}
-    made = run(without=("val_loss",), **shown)
+    made = run(without=("val_loss",), events=log[next(iter(log))], **shown)
     made.by_rank = GivenRanks(columns, log, closed=True)
     return made
 
@@ -246,6 +246,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "sometimes", job(at_some(0), at_some(1))),
     ("R1.1", "missing", job(*all_of(**{"gradient_digest/replicated": None}))),
     ("R1.1", "pass", job(structure=UNKNOWN)),  # equal gradients of different data show that they are averaged
+    ("R1.1", "missing", job(files=[0])),  # nothing shows that the replica on rank 1 agrees
+    ("R1.2", "missing", job(files=[0])),
+    ("R1.1", "pass", job(world=4, files=[0, 1, 3])),
     ("R1.1", "not-applicable", run()),
     ("R1.1", "not-compared", job(alone(0), alone(1), structure=UNKNOWN)),
     ("R1.1", "perhaps-not-averaged", job(replica_by_hand(0), replica_by_hand(1), structure=UNKNOWN)),

@@ -159,6 +159,7 @@ def test_each_mistake_of_two_ranks_is_the_headline(two: Path, name: str) -> None
     assert report.headline is not None
     assert "rank" in report.headline.answer.message.lower()
     assert report.headline.answer.step is not None
+    assert report.to_dict()["headline"]["ranks"]
 
 
 def test_the_rank_with_the_first_nan_is_named(two: Path) -> None:

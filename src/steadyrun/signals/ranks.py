@@ -218,6 +218,13 @@ class Ranks:
         found = self._members(name, "replicas")
         return found or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
 
+    @property
+    def replicas_are_missing(self) -> bool:
+        """Whether there is nothing to compare because the replicas of the recorded ranks left no files."""
+        named = [placed.get("replicas") for rank in self.present for placed in _classes(self.of(rank)).values()]
+        here = any(self.groups(name) for name in self.classes)
+        return bool(self.missing) and not here and any(len(rank_list(each)) > 1 for each in named)
+
     def _begins_equal(self, group: Group) -> bool:
         """Whether the parameters outside of DDP begin equal on all ranks of a group."""
         start = self.matrix(f"{START}/{OUTSIDE}").of(group)

@@ -6,7 +6,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.ranks import unknown_structure
-from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.ranks import GRADIENT, MIXED, TENSOR, UNKNOWN, UNREDUCED, Group, Ranks, in_words
 from steadyrun.signals.replicas import (
     HOW,
@@ -14,6 +14,7 @@ from steadyrun.signals.replicas import (
     block_agreement,
     differences,
     joined,
+    nothing_to_compare,
     unequal_blocks,
     who,
 )
@@ -61,7 +62,7 @@ def compared(run: Signals) -> list[Difference]:
     """The gradients of replicas; an answer without them if there are none to compare."""
     ranks = joined(run)
     if not any(ranks.groups(name) for name in ranks.classes):
-        raise NotApplicable("no ranks are known to be replicas")
+        raise nothing_to_compare(ranks, GRADIENT)
     if not (found := differences(run, GRADIENT)):
         raise MissingSignal(f"{GRADIENT}/*", "no two replicas have a digest of gradients at the same step", HOW)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.ranks import END, PARAMETER, START, START_STATE, Ranks
 from steadyrun.signals.replicas import (
     HOW,
@@ -11,6 +11,7 @@ from steadyrun.signals.replicas import (
     differences,
     distance,
     joined,
+    nothing_to_compare,
     unequal_blocks,
     who,
 )
@@ -21,7 +22,7 @@ from steadyrun.text import listed, shown
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
     if not any(ranks.groups(name) for name in ranks.classes):
-        raise NotApplicable("no ranks are known to be replicas")
+        raise nothing_to_compare(ranks, PARAMETER)
     found = differences(run, PARAMETER)
     if not found:
         raise MissingSignal(f"{PARAMETER}/*", "no two replicas have a digest of parameters at the same step", HOW)
