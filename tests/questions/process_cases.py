@@ -98,6 +98,10 @@ def stalled(phase: str | None, step: int = 20) -> Event:
     return Event("stalled", step, 0.0, 0, fields)
 
 
+def loader(batches: int) -> Event:
+    return Event("loader", 0, 0.0, 0, {"batches": batches})
+
+
 def went_on() -> Event:
     return Event("went-on", 20, 0.0, 0, {"seconds": 90.0})
 
@@ -150,6 +154,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R4.1", "died", Job(Process(stalled("backward"), ago=SILENT), Process(ago=SILENT + 400, phase="data"))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=18), Process(failed("connection", CLOSED), ended=True))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=20), Process(stalled("backward")))),
+    ("R4.1", "ended-early", Job(Process(loader(9), ended=True, step=20), Process(loader(9), stalled("backward")))),
     ("R4.1", "timed-out", Job(Process(failed("timeout", LATE), ended=True), Process(stalled("data"), phase="data"))),
     (
         "R4.1",

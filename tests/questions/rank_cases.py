@@ -287,6 +287,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "some-differ", job(forgotten(0, 7.0), forgotten(1, 7.0), structure=UNKNOWN)),
     ("R1.1", "not-applicable", job(forgotten(0, 7.0), forgotten(1, 8.0), structure=UNKNOWN)),  # split by hand
     ("R1.1", "not-applicable", job(stage(0), stage(1), structure=UNKNOWN)),
+    (
+        "R1.1",
+        "perhaps-not-averaged",  # a process group of one rank
+        job(replica_by_hand(0), replica_by_hand(1), structure=ddp(1)),
+    ),
+    ("R1.1", "not-applicable", job(stage(0), stage(1), structure=ddp(1))),
     ("R1.1", "not-reduced", job(waiting(3.0), waiting(3.0), structure=spread("fsdp"))),
     ("R1.1", "not-applicable", job(waiting(0.0), waiting(0.0), structure=spread("fsdp"))),
     ("R1.1", "other-batches", job(alone(0), alone(1), structure=ddp() | {"parallelism": "tensor-parallel"})),

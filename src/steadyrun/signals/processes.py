@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from steadyrun.records import Event
 from steadyrun.signals.collectives import Waiting, waiting_for
+from steadyrun.signals.rank_data import loader_number
 from steadyrun.store.flight_recorder import Trace
 from steadyrun.store.heartbeats import Heartbeat
 from steadyrun.store.reader import process_is_gone
@@ -104,6 +105,7 @@ class Processes:
     now: float
     silent: float
     traces: Mapping[int, Trace]
+    batches: Mapping[int, int] = field(default_factory=dict)  # of the loaders that are known, by rank
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -173,7 +175,8 @@ def processes_of(run: Signals, silent: float) -> Processes | None:
             for rank in known
             if rank < ranks.world
         )
-        job = Processes(members, ranks.world, time.time(), silent, traces)
+        batches = {rank: count for rank in ranks.present if (count := loader_number(ranks, rank, "batches"))}
+        job = Processes(members, ranks.world, time.time(), silent, traces, batches)
         run.memo["processes", silent] = job if beats else None
     processes: Processes | None = run.memo["processes", silent]
     return processes

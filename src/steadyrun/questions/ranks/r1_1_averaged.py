@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.ranks import unknown_structure
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.ranks import GRADIENT, MIXED, TENSOR, UNKNOWN, UNREDUCED, Group, Ranks, in_words
+from steadyrun.signals.ranks import DDP, GRADIENT, MIXED, TENSOR, UNKNOWN, UNREDUCED, Group, Ranks, in_words
 from steadyrun.signals.replicas import (
     HOW,
     Difference,
@@ -28,8 +30,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
     if (waiting := _unreduced(ranks, limit)) is not None:
         return waiting
-    if ranks.kind == UNKNOWN and not any(ranks.groups(name) for name in ranks.classes):
-        return unknown_structure.compared(ranks, block_agreement(run, limit["samples"]), limit)
+    if ranks.kind in {UNKNOWN, DDP} and not (_grouped(ranks) or ranks.replicas_are_missing):
+        seen = unknown_structure.compared(ranks, block_agreement(run, limit["samples"]), limit)
+        return seen if ranks.kind == UNKNOWN else _of_one_rank(seen)
     found = compared(run)
     for difference in found:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
@@ -42,6 +45,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         return added
     count = max(difference.compared for difference in found)
     return Finding("pass", f"The gradients of all replicas agree at {count} sampled steps.", {"samples": float(count)})
+
+
+def _grouped(ranks: Ranks) -> bool:
+    return any(ranks.groups(name) for name in ranks.classes)
+
+
+def _of_one_rank(found: Finding) -> Finding:
+    """What is found if DDP has a process group of one rank."""
+    words = f"{found.message} DistributedDataParallel averages over a group of one rank."
+    fix = "Give DistributedDataParallel the process group of all replicas, or no process_group."
+    return replace(found, message=words, fix=fix)
 
 
 def _unreduced(ranks: Ranks, limit: Limits) -> Finding | None:
@@ -61,7 +75,7 @@ def _unreduced(ranks: Ranks, limit: Limits) -> Finding | None:
 def compared(run: Signals) -> list[Difference]:
     """The gradients of replicas; an answer without them if there are none to compare."""
     ranks = joined(run)
-    if not any(ranks.groups(name) for name in ranks.classes):
+    if not _grouped(ranks):
         raise nothing_to_compare(ranks, GRADIENT)
     if not (found := differences(run, GRADIENT)):
         raise MissingSignal(f"{GRADIENT}/*", "no two replicas have a digest of gradients at the same step", HOW)

@@ -11,6 +11,10 @@ from steadyrun.signals.ranks import in_words
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import in_utc, shown
 
+_TOGETHER = (
+    "Decide to stop on all ranks together: torch.distributed.all_reduce(stop, op=torch.distributed.ReduceOp.MAX) "
+    "before `if stop: break`, with a tensor `stop` of each rank."
+)
 _NO_MEMORY = (
     "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its "
     "memory."
@@ -75,11 +79,15 @@ def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
     if not early:
         return None
     ranks = [member.rank for member in early]
+    batches = {job.batches.get(member.rank) for member in (*early, *waiting)}
+    decided = len(batches) == 1 and None not in batches
     message = (
         f"{_named(ranks)} ended after step {(early[0].step or 1) - 1}, but {in_words([m.rank for m in waiting])} "
-        f"waited in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
+        f"waited in step {max(steps)}{', although the loaders have equal numbers of batches' if decided else ''}."
+        f"{_collective(job)}"
     )
-    return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
+    fix = _TOGETHER if decided else ""
+    return Finding("ended-early", message, _measured(job, ranks), max(steps), fix, ranks=tuple(ranks))
 
 
 def _timed_out(job: Processes, _limit: Limits) -> Finding | None:
@@ -321,9 +329,8 @@ QUESTION = Question(
             name="timed-out",
             answer=FAULT,
             meaning="the others waited for a process until the time-out",
-            fix="Look at the stacks of the process that did not arrive. Let every rank call the same collectives in "
-            "the same order, and keep long work on one rank out of the step, or raise the timeout of "
-            "init_process_group.",
+            fix="Let every rank run the same passes and collectives: no `continue`, no validation with the wrapped "
+            "model and no long work on one rank alone. Or raise the timeout of init_process_group.",
             explains=("A7.1", "R2.3", "R4.2"),
         ),
         Outcome(
