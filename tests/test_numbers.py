@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrun.text import apart, normally, percent, shown
+from steadyrun.text import apart, in_utc, normally, percent, shown
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,8 @@ def test_numbers_that_differ_look_different() -> None:
 )
 def test_the_usual_range_ends_at_the_digit_of_its_sigma(level: float, sigma: float, words: str) -> None:
     assert normally(level, sigma) == words
+
+
+def test_a_time_that_no_calendar_has_is_left_out() -> None:
+    assert in_utc(1_700_000_000.5) == "2023-11-14 22:13:20"
+    assert in_utc(1e300) == in_utc(math.nan) == ""

@@ -1,9 +1,10 @@
-"""Numbers and lists of names as messages print them."""
+"""Numbers, times and lists of names as messages print them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 _DIGITS = 3
 _MOST_DIGITS = 9
@@ -66,3 +67,11 @@ def listed(names: Sequence[str], total: int | None = None) -> str:
 def counted(count: int, word: str) -> str:
     """A number and what it counts."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def in_utc(seconds: float) -> str:
+    """A time since 1970 as date and time of day; "" if no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import torch
 from torch import nn
 
 import steadyrun
+from steadyrun.monitor.look import Look, Looker, Sighting
+from steadyrun.monitor.monitor import Monitor
 from steadyrun.questions.form import FAULT
 from steadyrun.report.file_formats import markdown
 from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
+from steadyrun.store.writer import RunWriter
 from steadyrun.trees import QUESTIONS
 
 CONFIG = {"lr_max": 0.01, "warmup_steps": 30, "total_steps": 400, "schedule": "cosine", "num_classes": 3, "seed": 0}
@@ -331,6 +335,16 @@ def announced(root: Path, *extra: tuple[str, dict[str, Any]]) -> steadyrun.Repor
 
 def forms(report: steadyrun.Report) -> list[str]:
     return [str(report), markdown(report), report._repr_html_(), json.dumps(report.to_dict(), default=str)]
+
+
+def test_the_headline_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [Sighting(code, "bad", FAULT, 3, f"{code} is bad.", "", may_pass=False) for code in ("D1.3", "R3.1")]
+    monkeypatch.setattr(Looker, "look", lambda _: Look(tuple(seen), FAULT, "D1.3", "R3.1"))
+    lines: list[str] = []
+    with closing(RunWriter(tmp_path / "run")) as writer:
+        Monitor(writer, None, turn=0, say=lines.append, problem=lambda *_: None).finish(9)
+    assert lines[0].startswith("fault R3.1 bad (also D1.3): R3.1 is bad.")
+    assert steadyrun.open_run(tmp_path / "run").events("verdict")[0].fields["faults"] == ["D1.3", "R3.1"]
 
 
 def test_what_is_announced_is_in_the_report_without_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

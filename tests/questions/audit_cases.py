@@ -352,6 +352,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
     ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),
     ("A2.3", "few", run(manifest=BATCHNORM, examples=np.full(600, 2.0))),
+    (
+        "A2.3",
+        "pass",  # the loop names one of four micro-batches
+        run(manifest=BATCHNORM, examples=np.full(600, 4.0), backwards=np.full(600, 4.0), batchnorm_examples=at(4.0)),
+    ),
     ("A2.3", "degenerate", run(manifest=BATCHNORM, examples=np.full(600, 2.0), batchnorm_values=at(2.0))),
     (
         "A2.3",

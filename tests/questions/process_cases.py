@@ -45,8 +45,10 @@ class Process:
 class Job(Synthetic):
     """A job of synthetic processes; a rank without one left no files."""
 
-    def __init__(self, *processes: Process | None, traces: Mapping[int, Trace] | None = None) -> None:
-        self.world, self.traced = len(processes), traces or {}
+    def __init__(
+        self, *processes: Process | None, traces: Mapping[int, Trace] | None = None, structure: Any = STRUCTURE
+    ) -> None:
+        self.world, self.traced, self.structure = len(processes), traces or {}, structure
         self.processes = {rank: process for rank, process in enumerate(processes) if process is not None}
         super().__init__(events=[self._process(0)])
 
@@ -64,7 +66,7 @@ class Job(Synthetic):
     def events(self, kind: Any = None) -> Any:  # of one rank for the join, of a kind for rank 0's questions
         if not isinstance(kind, int):
             return super().events(kind)
-        structure = Event("structure", None, 0.0, kind, STRUCTURE)
+        structure = Event("structure", None, 0.0, kind, self.structure)
         return RankEvents((self._process(kind), structure, *self.processes[kind].given))
 
     def columns(self, rank: int, _tables: Any, wanted: Callable[[str], bool], **_options: Any) -> dict[str, Column]:
@@ -94,6 +96,10 @@ def stalled(phase: str | None, step: int = 20) -> Event:
         "where": "data.py:7 in load",
     }
     return Event("stalled", step, 0.0, 0, fields)
+
+
+def loader(batches: int) -> Event:
+    return Event("loader", 0, 0.0, 0, {"batches": batches})
 
 
 def went_on() -> Event:
@@ -148,6 +154,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R4.1", "died", Job(Process(stalled("backward"), ago=SILENT), Process(ago=SILENT + 400, phase="data"))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=18), Process(failed("connection", CLOSED), ended=True))),
     ("R4.1", "ended-early", Job(Process(ended=True, step=20), Process(stalled("backward")))),
+    ("R4.1", "ended-early", Job(Process(loader(9), ended=True, step=20), Process(loader(9), stalled("backward")))),
     ("R4.1", "timed-out", Job(Process(failed("timeout", LATE), ended=True), Process(stalled("data"), phase="data"))),
     (
         "R4.1",
@@ -171,5 +178,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R4.2", "slow", Job(timed(), timed(data=0.5))),
     ("R4.2", "slow", Job(timed(busy=0.8), timed())),
     ("R4.2", "slow", Job(timed(), timed(forward=0.6))),
+    (
+        "R4.2",
+        "pass",  # it waits for the buffers of rank 0
+        Job(timed(), timed(forward=0.6), structure={**STRUCTURE, "broadcast_buffers": True}),
+    ),
 ]
 """Question, expected answer, job."""

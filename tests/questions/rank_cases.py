@@ -127,7 +127,7 @@ def job(
         ]
     first = columns.get(0, {})
     shown = {name: given for name, given in first.items() if name in {"loss", "grad_norm", "lr/0", "skipped"}}
-    made = run(without=("val_loss",), **shown)
+    made = run(without=("val_loss",), events=log[next(iter(log))], **shown)
     made.by_rank = GivenRanks(columns, log, closed=True)
     return made
 
@@ -178,6 +178,17 @@ def clipped_early(rank: int, apart: float = 0.1) -> Series:
     return {"clip_norm": np.full(200, 2.0 + apart * rank), "grad_norm": np.full(200, 2.0 + apart * rank)}
 
 
+def optimizer(rank: int, parameters: int = 4, **settings: Any) -> list[Event]:
+    """The settings of a rank's optimizer."""
+    groups = [{"parameters": parameters, "elements": 40, "settings": {"weight_decay": 0.0, **settings}}]
+    return [Event("optimizers", None, 0.0, rank, {"optimizers": [{"class": "AdamW", "groups": groups}]})]
+
+
+def waiting(count: float) -> Series:
+    """The shards of a rank, of which so many have a gradient that waits."""
+    return {"unreduced_gradients": (SAMPLED, np.full(len(SAMPLED), count))}
+
+
 def stage(rank: int) -> Series:
     """A part of a pipeline: each rank has blocks of its own."""
     blocks = {f"gradient_digest/replicated/{name}": None for name in "ab"}
@@ -214,6 +225,8 @@ SAME = {"batch_hash": healthy(0)["batch_hash"]}
 SAME_LOSS = SAME | {"loss": FALLING[:200]}
 CYCLE = {"batch_hash": np.arange(200) % 50 + 1.0}
 ENDED = {"loss": FALLING[:120]}
+OWN_STATE = {"parameter_digest/replicated": since(0), "start_state_digest": ([0], [5.0])}
+BY_NAME = {"start_digest/replicated/a": ([0], [7.0]), "start_digest/replicated/b": ([0], [3.0])}
 STUCK = Event("stalled", 121, 0.0, 0, {"seconds": 60.0, "phase": "backward"})
 BROKEN = np.where(STEPS < 60, FALLING[:200], NAN)
 LATER = np.where(STEPS < 61, FALLING[:200], NAN)
@@ -233,6 +246,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "sometimes", job(at_some(0), at_some(1))),
     ("R1.1", "missing", job(*all_of(**{"gradient_digest/replicated": None}))),
     ("R1.1", "pass", job(structure=UNKNOWN)),  # equal gradients of different data show that they are averaged
+    ("R1.1", "missing", job(files=[0])),  # nothing shows that the replica on rank 1 agrees
+    ("R1.2", "missing", job(files=[0])),
+    ("R1.1", "pass", job(world=4, files=[0, 1, 3])),
     ("R1.1", "not-applicable", run()),
     ("R1.1", "not-compared", job(alone(0), alone(1), structure=UNKNOWN)),
     ("R1.1", "perhaps-not-averaged", job(replica_by_hand(0), replica_by_hand(1), structure=UNKNOWN)),
@@ -271,7 +287,24 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.1", "some-differ", job(forgotten(0, 7.0), forgotten(1, 7.0), structure=UNKNOWN)),
     ("R1.1", "not-applicable", job(forgotten(0, 7.0), forgotten(1, 8.0), structure=UNKNOWN)),  # split by hand
     ("R1.1", "not-applicable", job(stage(0), stage(1), structure=UNKNOWN)),
+    (
+        "R1.1",
+        "perhaps-not-averaged",  # a process group of one rank
+        job(replica_by_hand(0), replica_by_hand(1), structure=ddp(1)),
+    ),
+    ("R1.1", "not-applicable", job(stage(0), stage(1), structure=ddp(1))),
+    ("R1.1", "not-reduced", job(waiting(3.0), waiting(3.0), structure=spread("fsdp"))),
+    ("R1.1", "not-applicable", job(waiting(0.0), waiting(0.0), structure=spread("fsdp"))),
+    ("R1.1", "other-batches", job(alone(0), alone(1), structure=ddp() | {"parallelism": "tensor-parallel"})),
+    (
+        "R1.1",
+        "not-averaged",  # although the batches are the same
+        job(*(alone(rank) | SAME for rank in (0, 1)), structure=ddp() | {"parallelism": "tensor-parallel"}),
+    ),
     ("R1.2", "pass", job()),
+    ("R1.2", "other-state", job({"start_state_digest": ([0], [0.0])}, OWN_STATE)),
+    ("R1.2", "parted", job({"start_state_digest": ([0], [5.0])}, OWN_STATE)),
+    ("R1.2", "pass", job(*({"start_state_digest": ([0], [5.0 + rank])} for rank in (0, 1)))),  # each keeps a part
     ("R1.2", "parted", job({}, {"parameter_digest/replicated": since(20)})),
     (
         "R1.2",
@@ -294,7 +327,20 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.3", "clip", job({}, {"clipped": np.zeros(200)})),
     ("R1.3", "clip", job({}, {"clip_threshold": None, "clipped": None})),
     ("R1.3", "clip", job({}, {"gradient_digest/replicated": since(20, 1)})),
+    ("R1.3", "optimizer", job(events={0: optimizer(0), 1: optimizer(1, weight_decay=0.1)})),
+    ("R1.3", "pass", job(events={0: optimizer(0), 1: optimizer(1)})),
+    ("R1.3", "pass", job(events={0: optimizer(0), 1: optimizer(1, parameters=3)})),  # the replicas agree
+    (
+        "R1.3",
+        "optimizer",
+        job({}, {"parameter_digest/replicated": since(20)}, events={0: optimizer(0), 1: optimizer(1, parameters=3)}),
+    ),
     ("R1.3", "clip-early", job(clipped_early(0), clipped_early(1))),
+    (
+        "R1.3",
+        "clip-early",  # now and then two norms are alike by chance
+        job(*(clipped_early(rank) | {"clip_norm": 2.0 + 0.1 * rank * (STEPS % 20 > 0)} for rank in (0, 1))),
+    ),
     ("R1.3", "pass", job(clipped_early(0, 0.0), clipped_early(1, 0.0))),
     ("R1.3", "pass", job(*(clipped_early(rank) | {"clipped": np.zeros(200)} for rank in (0, 1)))),
     ("R1.3", "missing", job(*all_of(**{"lr/0": None, "skipped": None}))),
@@ -342,13 +388,19 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.6", "not-applicable", job()),
     ("R2.1", "pass", job()),
     ("R2.1", "pass", job(structure=spread("fsdp"))),
+    ("R2.1", "perhaps-overlap", job({}, OVERLAPPING)),  # each sampler splits a dataset of its own
+    ("R2.1", "pass", job({"examples": None}, OVERLAPPING | {"examples": None})),  # duplicates are not counted
     ("R2.1", "same", job(SAME_LOSS, SAME_LOSS, loaders=PLAIN)),
     ("R2.1", "same", job(SAME, SAME, loaders=PLAIN)),
     ("R2.1", "perhaps-same", job(SAME, SAME)),
     ("R2.1", "overlap", job(None, OVERLAPPING, loaders=({"seed": 0}, {"seed": 1}))),
     ("R2.1", "overlap", job(None, {"example_hash/train": healthy(0)["example_hash/train"]}, loaders=PLAIN)),
     ("R2.1", "perhaps-overlap", job(None, OVERLAPPING, loaders=PLAIN)),
-    ("R2.1", "pass", job(None, OVERLAPPING)),  # the samplers split the data: it holds duplicates
+    (
+        "R2.1",
+        "pass",  # the samplers split data in which duplicates lie side by side
+        job(None, OVERLAPPING, loaders=[{"shuffles": False}] * 2),
+    ),
     ("R2.1", "same", job(*all_of(**NO_BATCHES, loss=FALLING[:200], input_digest=digests(3)), loaders=PLAIN)),
     ("R2.1", "pass", job(*(NO_BATCHES | {"input_digest": digests(3 + rank)} for rank in (0, 1)), loaders=PLAIN)),
     ("R2.1", "missing", job(NO_BATCHES, NO_BATCHES)),

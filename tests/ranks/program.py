@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +20,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, TensorDataset
 
 import steadyrun
 
@@ -61,6 +62,7 @@ class Program:
     data: Callable[[], TensorDataset] = dataset
     called: Callable[[nn.Module], nn.Module] = lambda model: model
     validated: Callable[[nn.Module], nn.Module] = lambda model: model
+    validates: Callable[[], bool] = lambda: True
     sampler: Callable[[TensorDataset], Any] = lambda data: DistributedSampler(data, seed=5)
     batch_size: int = 16
     sets_epoch: bool = True
@@ -107,7 +109,7 @@ class Program:
                     self.after_step(model, step)
                     run.step(loss, **({"batch": given} if self.gives_batch else {}))
                     step += 1
-                if not self.joins:
+                if not self.joins and self.validates():
                     self.validate(run, model, val)
             self.at_end(model)
 
@@ -170,10 +172,35 @@ def of_pairs(data: TensorDataset) -> Any:
     return DistributedSampler(data, num_replicas=dist.get_world_size() // 2, rank=rank() // 2, seed=5)
 
 
-def with_hook(hook: Any) -> nn.Module:
-    model = ddp(network())
-    model.register_comm_hook(None, hook)
+def replicated_shards() -> nn.Module:
+    """Shards of every pair of ranks, replicated over the pairs."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("replicate", "shard"))
+    model = network()
+    fully_shard(model, mesh=mesh)
     return model
+
+
+def with_hook(hook: Any, state: Any = None) -> nn.Module:
+    model = ddp(network())
+    model.register_comm_hook(state, hook)
+    return model
+
+
+class Drawn(Sampler[int]):
+    """Each rank's part of examples that are drawn with replacement, as weighted samplers do."""
+
+    def __init__(self, data: TensorDataset) -> None:
+        self._size, self._epoch = len(data), 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._size // dist.get_world_size()
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = torch.randint(0, self._size, (self._size,), generator=torch.Generator().manual_seed(self._epoch))
+        return iter(drawn[rank() :: dist.get_world_size()].tolist())
 
 
 class Unused(nn.Module):
@@ -259,6 +286,12 @@ def duplicated() -> TensorDataset:
     return TensorDataset(inputs.repeat_interleave(2, 0), targets.repeat_interleave(2, 0))
 
 
+def own_split() -> TensorDataset:
+    """Each rank splits off its validation data at random."""
+    kept = torch.randperm(EXAMPLES, generator=torch.Generator().manual_seed(rank()))[: EXAMPLES * 9 // 10]
+    return TensorDataset(*(tensor[kept] for tensor in dataset().tensors))
+
+
 def uneven() -> TensorDataset:
     """The last rank has fewer examples."""
     inputs, targets = dataset().tensors
@@ -293,6 +326,12 @@ HEALTHY: dict[str, Callable[[], Program]] = {
     "unused": lambda: Program(model=lambda: ddp(Unused(), find_unused_parameters=True)),
     "static-graph": lambda: Program(model=lambda: ddp(network(), static_graph=True, gradient_as_bucket_view=True)),
     "fsdp-accumulation": lambda: Program(model=fsdp, micro=2, config={"accumulation": 2}),
+    "replicated-shards": lambda: Program(model=replicated_shards),
+    "power-sgd": lambda: Program(model=lambda: with_hook(powerSGD_hook, PowerSGDState(None, start_powerSGD_iter=10))),
+    "drawn-with-replacement": lambda: Program(sampler=Drawn),
+    "validated-on-one": lambda: Program(
+        model=lambda: ddp(network(norm=True)), validated=lambda model: model.module, validates=lambda: not rank()
+    ),
     "fsdp-tensor-parallel": lambda: Program(model=sharded_and_parallel, sampler=of_pairs),
     "compressed": lambda: Program(model=lambda: with_hook(fp16_compress_hook)),
     "local-sgd": lambda: Program(model=network, after_step=average_parameters),
@@ -333,6 +372,22 @@ def flip_moment(model: nn.Module, step: int) -> None:
         next(model.parameters()).grad.view(torch.int32).flatten()[7] ^= 1 << 24
 
 
+def optimizer_of_half(parameters: Any, rate: float) -> torch.optim.Optimizer:
+    """The last rank builds its optimizer without the first layer."""
+    kept = list(parameters)
+    return torch.optim.AdamW(kept[2:] if last() else kept, lr=rate)
+
+
+def state_on_one(parameters: Any, rate: float) -> torch.optim.Optimizer:
+    """Rank 0 alone loads the state of an optimizer that has stepped."""
+    optimizer = torch.optim.AdamW(parameters, lr=rate)
+    if not rank():
+        for parameter in optimizer.param_groups[0]["params"]:
+            state = {"step": torch.tensor(9.0), "exp_avg": torch.zeros_like(parameter)}
+            optimizer.state[parameter] = state | {"exp_avg_sq": torch.full_like(parameter, 0.01)}
+    return optimizer
+
+
 def loaded_on_one(model: nn.Module) -> nn.Module:
     """A checkpoint that rank 0 alone loads, after DDP has copied the parameters."""
     if not rank():
@@ -350,7 +405,7 @@ def some_equal_shards(model: nn.Module) -> nn.Module:
 
 def change_late(model: nn.Module, step: int) -> None:
     """A weight of the last rank, after the last sampled step."""
-    if step == 80 and last():
+    if step == 160 // dist.get_world_size() and last():
         with torch.no_grad():
             model.module[2].weight[3, 4] += 0.05
 
@@ -392,6 +447,15 @@ FAULTS: dict[str, Callable[[], Program]] = {
     "same-data": lambda: Program(sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5)),
     "sampler-seed": lambda: Program(sampler=lambda data: DistributedSampler(data, seed=rank())),
     "set-epoch": lambda: Program(sets_epoch=False),
+    "decay": lambda: Program(
+        optimizer=lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1 * last())
+    ),
+    "fewer-parameters": lambda: Program(optimizer=optimizer_of_half),
+    "state-on-one": lambda: Program(optimizer=state_on_one),
+    "fsdp-unsynced": lambda: Program(
+        model=fsdp, micro=2, synced=lambda index, count: index != count - 1, config={"accumulation": 2}
+    ),
+    "parallel-on-other-data": lambda: Program(model=lambda: tensor_parallel(network())),
     "nan": lambda: Program(batch=nan),
     "broadcast-off": lambda: Program(model=lambda: ddp(network(norm=True), broadcast_buffers=False)),
     "local-norm": lambda: Program(model=fsdp, before_step=local_clip, config={"clip": 0.1}),
@@ -399,6 +463,7 @@ FAULTS: dict[str, Callable[[], Program]] = {
         model=lambda: equal_shards(tensor_parallel(network())),
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
+    "own-split": lambda: Program(data=own_split),
     "no-sampler": lambda: Program(sampler=lambda data: None),
     "second-pass": lambda: Program(again=lambda model: model.module, config={"accumulation": 2}),
     "never-averaged": lambda: Program(model=network),

@@ -35,6 +35,10 @@ HEALTHY = (
     "static-graph",
     "fsdp-accumulation",
     "fsdp-tensor-parallel",
+    "replicated-shards",
+    "power-sgd",
+    "drawn-with-replacement",
+    "validated-on-one",
     "compressed",
     "local-sgd",
     "augmented",
@@ -51,6 +55,7 @@ FOUND = {
     "by-hand-in-part": "R1.1 some-differ",
     "late-change": "R1.2 other-end",
     "same-data": "R2.1 same",
+    "own-split": "R2.1 perhaps-overlap",
     "no-sampler": "R2.1 overlap",
     "second-pass": "R1.1 not-averaged",
     "never-averaged": "R1.1 perhaps-not-averaged",
@@ -63,6 +68,11 @@ FOUND = {
     "some-shards": "R1.6 perhaps-equal",
     "sampler-seed": "R2.1 overlap",
     "set-epoch": "R2.2 repeats",
+    "decay": "R1.3 optimizer",
+    "fewer-parameters": "R1.3 optimizer",
+    "state-on-one": "R1.2 other-state",
+    "fsdp-unsynced": "R1.1 not-reduced",
+    "parallel-on-other-data": "R1.1 other-batches",
     "nan": "R3.1 first",
     "broadcast-off": "R1.4 differ",
     "local-norm": "R1.5 local-norm",
@@ -149,6 +159,7 @@ def test_each_mistake_of_two_ranks_is_the_headline(two: Path, name: str) -> None
     assert report.headline is not None
     assert "rank" in report.headline.answer.message.lower()
     assert report.headline.answer.step is not None
+    assert report.to_dict()["headline"]["ranks"]
 
 
 def test_the_rank_with_the_first_nan_is_named(two: Path) -> None:

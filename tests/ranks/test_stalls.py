@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import steadyrun
+from steadyrun.panels.board import board_of
 from steadyrun.records import Event
 from steadyrun.report import Report
 from steadyrun.trees.walker import Asked
@@ -70,6 +71,12 @@ def test_a_stalled_rank_is_named_with_its_stacks_and_a_killed_one_with_its_step(
         assert "rank 0 waits" in stalled.message
         assert "in wait_for; its stacks are in stacks/rank-00001.txt" in stalled.message
         assert "did not start gloo:all_reduce" in stalled.message
+        table = board_of(run).ranks
+        assert table is not None
+        assert [(row.name, row.state) for row in table.rows] == [
+            ("rank 1", "stalled at step 6"),
+            ("rank 0", "waiting at step 6"),
+        ]
         assert "in wait_for" in (run / "stacks" / "rank-00001.txt").read_text()
         assert "backward" in (run / "stacks" / "rank-00000.txt").read_text()
 
@@ -87,6 +94,9 @@ def test_a_stalled_rank_is_named_with_its_stacks_and_a_killed_one_with_its_step(
     assert failure.fields["cause"] == "connection"
     assert died.step == failure.step
     assert died.message.startswith(f"Rank 1 died at step {died.step} without an exception")
+    assert "Look in the log of host " in died.fix
+    assert " UTC: " in died.fix
+    assert "A7.1" in [asked.question.code for asked in report.ranking.consequences]
     view = steadyrun.open_run(run)
     assert view.verify() == []  # the files of both ranks are whole
     assert died.step is not None

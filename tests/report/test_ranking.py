@@ -69,6 +69,12 @@ def test_a_proof_comes_before_the_symptoms_it_causes() -> None:
     assert not ranking.beside
 
 
+def test_a_suspect_that_follows_is_shown_once() -> None:
+    text = str(Report("run", Walk((asked("R4.1", FAULT), asked("A7.1", SUSPECT)), ()), "crashed", 9))
+    assert text.count("(A7.1)") == 1
+    assert "leads to: A7.1 means this" in text
+
+
 def test_a_cause_that_is_itself_explained_is_no_headline() -> None:
     chain = [asked("C4.1"), asked("A4.3", explains=("C4",)), asked("A4.4", explains=("A4", "C"))]
     ranking = ranked(chain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,18 +173,34 @@ def test_an_incident_is_replayed_with_a_factory(tmp_path: Path, monkeypatch: pyt
     assert "row 0 of the batch" in str(replayed)
 
 
-def test_every_rank_records_into_one_folder(tmp_path: Path) -> None:
+def launch_two(folder: Path, script: str) -> Any:
+    """Both ranks under torchrun."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port))
-    done = launch(tmp_path, "ranks.py", recorded=False, program=(*launcher, "-m", "steadyrun", "run"))
+    return launch(folder, script, recorded=False, program=(*launcher, "-m", "steadyrun", "run"))
+
+
+def test_every_rank_records_into_one_folder(tmp_path: Path) -> None:
+    done = launch_two(tmp_path, "ranks.py")
     assert done.code == 0, done.err
     assert done.runs() == ["ranks"]
     for rank in (0, 1):
         losses = [row["loss"] for row in done.numbers if row["rank"] == rank]
         np.testing.assert_allclose(done.run("ranks").series("loss", rank=rank).values, losses, rtol=1e-6)
     assert done.err.count("dashboard: ") == 1
+
+
+def test_a_rank_that_fails_before_its_first_step_is_named(tmp_path: Path) -> None:
+    done = launch_two(tmp_path, "early_end.py")
+    assert done.code == 1
+    assert "could not be recorded" not in done.err
+    headline = steadyrun.check(tmp_path / "experiments" / "early_end", everything=True).headline
+    assert headline is not None
+    assert headline.answer.ranks == (1,)
+    assert "Rank 1 failed at step 0" in headline.answer.message
+    assert "ValueError: a column is missing" in headline.answer.message
 
 
 def test_help_and_wrong_use(tmp_path: Path) -> None:

@@ -328,6 +328,7 @@ def _demo_of_ranks(
     following = "past-ddp" if fault == "healthy" else "healthy"
     lines = [
         f"check {run}",
+        *([f"replay {run}"] if any((directory / "incidents").glob("step-*/**/incident.json")) else []),
         f"dashboard {run} --open",
         f"top {run}",
         "demo --list",

@@ -148,7 +148,7 @@ class Monitor:
         if (look := self._last_look(step)) is None:
             return
         findings = [_finding(seen, step, certain=True) for seen in look.sightings]
-        self._announce([finding for finding in findings if _identity(finding) not in self._announced], ended=True)
+        self._announce(self._new(findings, look), ended=True)
         self._writer.event(
             "verdict",
             step,
@@ -230,8 +230,12 @@ class Monitor:
     # -- what was found ----------------------------------------------------------------------------------
 
     def _tell(self, look: Look, step: int) -> None:
-        findings = self._findings(look, step)
-        self._announce([finding for finding in findings if _identity(finding) not in self._announced])
+        self._announce(self._new(self._findings(look, step), look))
+
+    def _new(self, findings: list[Found], look: Look) -> list[Found]:
+        """What was not announced yet, the headline first."""
+        new = [finding for finding in findings if _identity(finding) not in self._announced]
+        return sorted(new, key=lambda finding: finding.code != look.headline)
 
     def _findings(self, look: Look, step: int) -> list[Found]:
         """What is certain already, and what may pass but has stood for long. A suspect is announced once it stands."""
@@ -307,7 +311,7 @@ def _working_folder(root: Path) -> Path:
 
 
 def _line(findings: list[Found], root: Path) -> str:
-    """One line for all that one look found: the first in the order of the walk is the one to begin with."""
+    """One line for all that one look found: the first is the one to begin with."""
     first, others = findings[0], ", ".join(finding.code for finding in findings[1:])
     kind = first.grade if first.certain else "a fault if it stays so:"
     more = f" (also {others})" if others else ""

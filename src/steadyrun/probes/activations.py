@@ -84,6 +84,7 @@ class ForwardSample:
     follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
+    batchnorm_examples: int | None = None  # the fewest examples that one had
     alike: Tensor | None = None  # how far the outputs of different rows point the same way: 1 if all do
     rank: Tensor | None = None  # in how many directions the outputs of different rows vary
     generated: Tensor | None = None  # variance and rank of generated rows, each over that of real rows
@@ -288,6 +289,7 @@ class ForwardProbe:
         if isinstance(module, _BatchNorm) and module.training and (tensor := first_float(args)) is not None:
             values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
+            self._sample.batchnorm_examples = min(tensor.shape[0], self._sample.batchnorm_examples or tensor.shape[0])
         if isinstance(module, _NormBase) and module.training and module.running_mean is not None:
             self._sample.untouched.setdefault(id(module), is_initial(module.running_mean, module.running_var))
         if self._pad_id is not None and isinstance(module, nn.Embedding):

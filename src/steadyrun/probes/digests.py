@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.optimizer_settings import settings_of
 from steadyrun.probes.optimizer_steps import FIRST_MOMENTS, SECOND_MOMENTS, OptimizerLike
-from steadyrun.probes.rank_structure import SHARDED, Structure, find_structure
+from steadyrun.probes.rank_structure import FSDP, MIXED, SHARDED, Structure, find_structure
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 from steadyrun.probes.tensor_digests import digest, joined_digest, local
-from steadyrun.program.torch_compat import collectives_so_far
+from steadyrun.program.torch_compat import collectives_so_far, unreduced_gradients
 
 _Part = tuple[str, str]  # class and block
 
@@ -31,7 +32,7 @@ class DigestProbe:
         named: list[tuple[str, nn.Parameter]],
         blocks: Sequence[str],
         optimizers: Callable[[], list[OptimizerLike]],
-        found: Callable[[dict[str, object]], None],
+        found: Callable[[str, dict[str, object]], None],
         *,
         sampled: bool,
     ) -> None:
@@ -42,10 +43,12 @@ class DigestProbe:
         self._parts: dict[_Part, list[nn.Parameter]] = {}
         self._stepped = not sampled  # if no step is ever sampled, the start is not looked at
         self._start: _Start | None = None
+        self._start_state: Tensor | None = None
         self._gradients: dict[int, _Digests] = {}  # by optimizer
         self._samples = sampled
         self._changes: int | None = None  # of all parameters up to the last step; None if that step is sampled
         self._collectives = collectives_so_far()
+        self._unreduced: int | None = None  # gradients that FSDP has not reduced when the optimizer steps
         self._take(find_structure(model, self._parameters))
 
     def _take(self, structure: Structure) -> None:
@@ -53,7 +56,7 @@ class DigestProbe:
         self._structure, self._parts = structure, {}
         for parameter, name, block in zip(self._parameters, structure.of, self._blocks, strict=True):
             self._parts.setdefault((name, block), []).append(parameter)
-        self._found(structure.facts(self._blocks, [parameter.numel() for parameter in self._parameters]))
+        self._found("structure", structure.facts(self._blocks, [each.numel() for each in self._parameters]))
 
     def forget(self) -> None:
         """A step was given up."""
@@ -65,7 +68,10 @@ class DigestProbe:
             self._stepped = True
             self._look_again()
             self._start = _Start(self._starting_parts())
+            self._start_state = digest(self._moments())
+            self._found("optimizers", {"optimizers": [settings_of(each) for each in self._optimizers()]})
         if sampled:
+            self._unreduced = unreduced_gradients(self._model()) if self._structure.kind in {FSDP, MIXED} else None
             own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             parts = {part: [p.grad for p in members if id(p) in own] for part, members in self._parts.items()}
             with_gradients = {part: grads for part, grads in parts.items() if any(g is not None for g in grads)}
@@ -92,6 +98,7 @@ class DigestProbe:
         start, self._start = self._start, None
         if start is not None:
             row.put_many(start.values, start.by_part)
+            row.put("start_state_digest", self._start_state)
         for series, found in (
             ("gradient_digest", gradients),
             ("parameter_digest", [_digests(self._parts)]),
@@ -102,6 +109,8 @@ class DigestProbe:
         if moments := self._moments():
             row.put_many(digest(moments), lambda array: {"state_digest": float(array.reshape(-1)[0])})
         row.put("random_digest", digest(_random_states()))
+        if self._unreduced is not None:
+            row.put("unreduced_gradients", float(self._unreduced))
 
     def step_ended(self, row: ProbeRow, sampled: bool) -> None:
         """Count the step's collectives; note how often the parameters were changed, in case it is the last one."""

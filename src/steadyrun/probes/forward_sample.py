@@ -53,6 +53,7 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
         row.put_many(sample.generated, by_names(_GENERATED))
     row.put("passes_alike", sample.repeated)
     row.put("batchnorm_values", sample.batchnorm_values)
+    row.put("batchnorm_examples", sample.batchnorm_examples)
     if sample.modules_in_eval is not None:
         row.put("modules_in_eval", float(sample.modules_in_eval))
 

@@ -116,8 +116,11 @@ class Watcher:
         ]
         return {"companion_weights": weights} if weights else {}
 
-    def compare_ranks(self, given: nn.Module, found: Callable[[dict[str, object]], None]) -> None:
-        """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it."""
+    def compare_ranks(self, given: nn.Module, found: Callable[[str, dict[str, object]], None]) -> None:
+        """Record what the ranks of a job are compared by; `given` is the model, or the wrapper around it.
+
+        `found` gets the name of an event and its facts.
+        """
         groups = groups_of([name for name, _ in self._named], self.blocks)
         sampled = self._cadence.every["digests"] > 0
         self._gradients.keep_clip_norm = True

@@ -96,8 +96,9 @@ def _averaged(wrapper: Any) -> list[tuple[nn.Parameter, tuple[int, ...]]]:
 
 
 def _broadcasts(wrapper: Any) -> bool:
-    """Whether a wrapper broadcasts buffers before a pass; torch 2.13 has another name for it."""
-    return bool(getattr(wrapper, "forward_sync_buffers", None) or wrapper.broadcast_buffers)
+    """Whether a wrapper has buffers, and broadcasts them before a pass; torch 2.13 has another name for it."""
+    wanted = getattr(wrapper, "forward_sync_buffers", None) or wrapper.broadcast_buffers
+    return bool(wanted) and any(True for _ in wrapper.module.buffers())
 
 
 def _hook(wrapper: Any) -> str | None:

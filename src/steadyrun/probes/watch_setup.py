@@ -78,7 +78,7 @@ def begin_watching(
         return None
     if several:
         with problems.contained("digests"):
-            watcher.compare_ranks(given, lambda facts: writer.event("structure", None, **facts))
+            watcher.compare_ranks(given, lambda kind, facts: writer.event(kind, None, **facts))
     with problems.contained("manifest"):
         _describe(writer, watcher, model, optimizers, tokenizer, problems, fresh=fresh)
         learned(**_inferred(model, optimizers, scheduler, config))

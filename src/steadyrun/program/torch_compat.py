@@ -392,3 +392,16 @@ def collectives_so_far() -> int | None:
     except (AttributeError, RuntimeError):  # a backend without numbers, or another release of torch
         return None
     return sum(numbers)
+
+
+def unreduced_gradients(model: nn.Module | None) -> int:
+    """How many parameters sharded by fully_shard hold a gradient that was not reduced over the ranks; 2.11, 2.13."""
+    states = [getattr(each, "_get_fsdp_state", lambda: None)() for each in (model.modules() if model else ())]
+    groups = [group for state in states for group in getattr(state, "_fsdp_param_groups", ())]
+    parameters = [each for group in groups for each in getattr(group, "fsdp_params", ())]
+    waiting = (
+        getattr(each, "unsharded_accumulated_grad", None) is not None
+        or getattr(getattr(each, "_unsharded_param", None), "grad", None) is not None
+        for each in parameters
+    )
+    return sum(waiting) + sum(getattr(group, "_partial_reduce_output", None) is not None for group in groups)

@@ -26,7 +26,7 @@ from steadyrun.replay.window import execute_window
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.text import shown
 
-_TUTOR = "steadyrun.tutor.replaying:task"
+_TUTORS = ("steadyrun.tutor.replaying:task", "steadyrun.tutor.replaying:rank_task")  # parts of steadyrun itself
 
 
 def execute(
@@ -74,8 +74,8 @@ def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
     """The factory of an incident's run. Code is imported only if the user names it."""
     manifest = incident.view.manifest
     suggested = manifest.get("factory")
-    if factory is None and suggested == _TUTOR:  # part of steadyrun itself
-        factory = _TUTOR
+    if factory is None and suggested in _TUTORS:
+        factory = suggested
     if factory is None:
         hint = f". The run suggests {suggested!r}: use it if you trust the run" if isinstance(suggested, str) else ""
         raise UsageError(

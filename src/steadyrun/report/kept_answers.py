@@ -158,5 +158,13 @@ def _culprit(files: IncidentFiles) -> Asked | None:
         (outcome,),
         cannot_be_asked,
     )
-    answer = Answer(FAULT, cause, message, step=step if isinstance(step, int) else None, fix=fix)
-    return Asked(question, answer, {})
+    at, ranks = step if isinstance(step, int) else None, _rank_of(files)
+    on = f"On rank {ranks[0]}: {message[:1].lower()}{message[1:]}" if ranks else message
+    return Asked(question, Answer(FAULT, cause, on, step=at, fix=fix, ranks=ranks), {})
+
+
+def _rank_of(files: IncidentFiles) -> tuple[int, ...]:
+    """The replayed rank of a job of several processes."""
+    ranks = files.replay.get("ranks")
+    rank = ranks.get("rank") if isinstance(ranks, dict) else None
+    return (rank,) if isinstance(rank, int) else ()

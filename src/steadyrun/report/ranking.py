@@ -15,6 +15,7 @@ PROOFS = ("preflight", "replay", "audit", "trial")
 _BY_LETTER = {"E": "replay", "A": "audit", "R": "audit"}
 # One mistake under two codes, since one of them asks for more: where both are found, it is one finding.
 SAME = {"P1.1": ("A7.1",), "P1.2": ("A7.1",), "P1.7": ("S1.4", "A5.7"), "A3.4": ("A3.9",), "A1.2": ("C1.2",)}
+SAME |= {"R4.1": ("A7.1",)}
 FROM_THE_START = 2  # steps: what is seen by then was so from the first step on; many series are sampled
 
 

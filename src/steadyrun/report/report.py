@@ -274,8 +274,14 @@ def brief(asked: Asked) -> dict[str, Any]:
         "aliases": list(asked.question.aliases),
         "outcome": answer.outcome,
         "step": answer.step,
+        **_ranks(asked),
         "message": answer.message,
     }
+
+
+def _ranks(asked: Asked) -> dict[str, list[int]]:
+    """The ranks that an answer names, of a job of several processes."""
+    return {"ranks": list(asked.answer.ranks)} if asked.answer.ranks else {}
 
 
 def _leaf(asked: Asked) -> dict[str, Any]:
@@ -318,6 +324,7 @@ def _entry(asked: Asked) -> dict[str, Any]:
         "thresholds": _thresholds(asked),
         "panel": asked.panel,
         "step": answer.step,
+        **_ranks(asked),
         "message": answer.message,
     }
 

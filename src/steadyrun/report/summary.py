@@ -100,7 +100,7 @@ def _others(report: Report) -> list[Asked]:
     """Faults that the headline does not explain, and the other suspects; signs have lines of their own."""
     faults = [asked for asked in report.ranking.beside if asked.answer.kind == FAULT]
     suspects = [asked for asked in report.suspects if asked.question.code[:1] not in phrases.SIGNS]
-    return [*faults, *suspects]
+    return [*faults, *(asked for asked in suspects if asked not in report.ranking.consequences)]
 
 
 def _what(asked: Asked, whole: bool) -> str:

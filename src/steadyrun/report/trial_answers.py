@@ -95,8 +95,8 @@ def _cleared(asked: Asked, record: TrialRecord, found: Asked | None) -> Asked:
 
 
 def trial_command(asked: Asked | None, run: str, factory: str) -> str:
-    """What to type to decide a suspect; "" if a trial has decided it, or cannot."""
-    if asked is None or asked.answer.kind != SUSPECT or asked.source == TRIAL:
+    """What to type to decide a suspect; "" if a trial has decided it, or cannot: its twins have one process each."""
+    if asked is None or asked.answer.kind != SUSPECT or asked.source == TRIAL or asked.question.code.startswith("R"):
         return ""
     only = CHANGES.get(asked.question.code, ())
     return whole_trial(run, factory) + (f" --only {','.join(only)}" if only else "")

@@ -151,23 +151,30 @@ class ScriptRecorder:
         if not self.active or self._beginning:
             return
         self.taken_over_by = by
-        self.end()
+        self.end(everywhere=True)
         self.active = False
         for action in self.on_take_over:
             action()
 
-    def end(self, failure: BaseException | None = None) -> None:
-        """End the run, if there is one; a run without a step leaves nothing behind."""
+    def end(self, failure: BaseException | None = None, *, everywhere: bool = False) -> None:
+        """End the run, if there is one; a run without a step leaves nothing behind.
+
+        The folder of several processes stays, unless it ends on all of them, because others may have taken steps.
+        """
         if self.run is not None and os.getpid() == self._pid:
             for action in self.on_end:
                 action()
         run, self.run = self.run, None
         if run is None or os.getpid() != self._pid:
             return
+        from steadyrun.recording.process import own_world
+
         steps, self.step, self._waiting = self.step, 0, []
         run.close(failure if steps or not self._created else None)  # what leaves nothing behind says nothing
         if steps:
             self.folders.append(run.path)
+        elif own_world() > 1 and not everywhere:
+            self.folders += [run.path] if failure is not None else []
         elif self._created:
             shutil.rmtree(run.path, ignore_errors=True)
             _remove_if_empty(run.path.parent)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from steadyrun.records import Event
 from steadyrun.signals.collectives import Waiting, waiting_for
+from steadyrun.signals.rank_data import loader_number
 from steadyrun.store.flight_recorder import Trace
 from steadyrun.store.heartbeats import Heartbeat
 from steadyrun.store.reader import process_is_gone
@@ -69,6 +70,18 @@ class Member:
         return self.failure is None and self.stall is not None and self.stall.fields.get("phase") in _PASSES
 
     @cached_property
+    def progress(self) -> tuple[int, int]:
+        """How far it has come; if a step stalls, in that step, because it may have gone on to its end afterwards."""
+        return (0, 0) if self.then is None else self.then.progress
+
+    @cached_property
+    def then(self) -> Heartbeat | None:
+        """Its heartbeat, or what that was in the step that stalls."""
+        if self.beat is None or self.stall is None:
+            return self.beat
+        return self.beat.in_phase(self.stall.step, self.stall.fields.get("phase"))
+
+    @cached_property
     def gone(self) -> bool:
         """Whether its process is known to be gone: it ran on this host."""
         return self.beat is not None and process_is_gone({"host": self.beat.host, "pid": self.beat.pid})
@@ -92,6 +105,7 @@ class Processes:
     now: float
     silent: float
     traces: Mapping[int, Trace]
+    batches: Mapping[int, int] = field(default_factory=dict)  # of the loaders that are known, by rank
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -134,6 +148,11 @@ class Processes:
             if member.open and not member.gone and self.now - self.seen(member) < self.silent and not self._copied
         )
 
+    def waits(self, member: Member) -> bool:
+        """Whether a process stalls in a pass, and another has come less far."""
+        behind = (other.progress < member.progress for other in self.members if other.open)
+        return member.stalls_in_a_pass and any(behind)
+
     def of(self, ranks: Iterable[int]) -> tuple[Member, ...]:
         wanted = set(ranks)
         return tuple(member for member in self.members if member.rank in wanted)
@@ -156,7 +175,8 @@ def processes_of(run: Signals, silent: float) -> Processes | None:
             for rank in known
             if rank < ranks.world
         )
-        job = Processes(members, ranks.world, time.time(), silent, traces)
+        batches = {rank: count for rank in ranks.present if (count := loader_number(ranks, rank, "batches"))}
+        job = Processes(members, ranks.world, time.time(), silent, traces, batches)
         run.memo["processes", silent] = job if beats else None
     processes: Processes | None = run.memo["processes", silent]
     return processes

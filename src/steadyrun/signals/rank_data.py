@@ -51,7 +51,7 @@ class Coverage:
     different: int  # over all ranks
     most: int  # of the rank with most
     fewest: int
-    duplicates: float  # fraction of a rank's examples that it saw before
+    duplicates: float | None  # fraction of a rank's examples that it saw before; None if they are not counted
 
     @property
     def repeated(self) -> int:
@@ -80,15 +80,15 @@ def _first_epoch(column: Any, length: int) -> Any:
     return hashes[steps < steps[0] + length].astype(np.int64) if len(steps) else hashes
 
 
-def _duplicates(ranks: Ranks, within: dict[int, Any], length: int) -> float:
-    """How often a rank sees an example again within an epoch, on the rank with most; 0 if examples are not counted."""
-    found = [0.0]
+def _duplicates(ranks: Ranks, within: dict[int, Any], length: int) -> float | None:
+    """How often a rank sees an example again within an epoch, on the rank with most; None if they are not counted."""
+    found = []
     for rank, hashes in within.items():
         steps, counts = ranks.column("examples", rank)
         part = counts[steps < steps[0] + length] if len(steps) else counts
         if len(part) == length and np.sum(part) >= len(hashes):
             found.append(1 - len(hashes) / float(np.sum(part)))
-    return max(found)
+    return max(found, default=None)
 
 
 def sampler_fault(ranks: Ranks, group: Group) -> str:

@@ -12,15 +12,15 @@ from steadyrun.signals.rank_spread import rank_series
 from steadyrun.signals.ranks import Ranks
 from steadyrun.signals.run_signals import Signals
 
-NO_FILES, FAILED, GONE, STALLED = "no files", "failed", "gone", "stalled"
+NO_FILES, FAILED, GONE, STALLED, WAITING = "no files", "failed", "gone", "stalled", "waiting"
 NOT_CLOSED, RUNNING, ENDED = "not closed", "running", "ended"
-_GRAVITY = (NO_FILES, FAILED, GONE, STALLED, NOT_CLOSED, RUNNING, ENDED)
+_GRAVITY = (NO_FILES, FAILED, GONE, STALLED, WAITING, NOT_CLOSED, RUNNING, ENDED)
 _LAST_STEPS = 100  # whose median is the usual duration
 
 
 @dataclass(frozen=True)
 class RankState:
-    """One rank: `since` is the step at which it failed or stalled, `age` the seconds since its last heartbeat.
+    """One rank: `since` is the step at which it failed, stalled or waits, `age` the seconds since its last heartbeat.
 
     `loss` is its last one and `seconds` the duration of a usual step; only `detailed` reads them.
     """
@@ -55,7 +55,8 @@ def rank_states(run: Signals, ranks: Ranks, silent: float, odd: Collection[int] 
 def _known(run: Signals, ranks: Ranks, member: Member, job: Processes | None) -> RankState:
     facts, step = ranks.of(member.rank), ranks.last_step(member.rank)
     state = _state(member, facts.closed, run.running)
-    since = member.step if state in {FAILED, GONE, STALLED} else None
+    state = WAITING if state == STALLED and job is not None and job.waits(member) else state
+    since = member.step if state in {FAILED, GONE, STALLED, WAITING} else None
     age = max(0.0, job.now - job.seen(member)) if job and member.beat and run.running and state != ENDED else None
     host = facts.host or (member.beat.host if member.beat else "")
     return RankState(member.rank, state, host, step, since, age)

@@ -26,6 +26,8 @@ Group = tuple[int, ...]
 """Ranks."""
 
 GRADIENT, PARAMETER, START, END = "gradient_digest", "parameter_digest", "start_digest", "end_digest"
+START_STATE = "start_state_digest"  # of the optimizers' moments
+UNREDUCED = "unreduced_gradients"
 DDP, FSDP, TENSOR, MIXED = "ddp", "fsdp", "tensor-parallel", "mixed"
 UNKNOWN = "unknown"
 OUTSIDE = "outside"  # the class of parameters that DDP does not average
@@ -43,7 +45,7 @@ _BY_STEP = (
 )
 _TIMES = ("step_time", "time/data", "time/forward", "time/backward", "time/update", "time/busy")
 _BATCHES = ("batch_hash", "examples", "input_digest")
-_STATES = ("state_digest", "random_digest", "collectives")
+_STATES = ("state_digest", START_STATE, "random_digest", "collectives", UNREDUCED)
 _MOST_CELLS = 8_000_000  # numbers kept of all ranks and columns together: 64 MB
 _MOST_ROWS = 100_000_000  # rows to read of all ranks together, where the files allow to skip some
 _MOST_HASHES = 4_000_000  # hashes of examples kept of all ranks together
@@ -84,6 +86,7 @@ class RankFacts:
     host: str = ""
     structure: Mapping[str, Any] = field(default_factory=dict)
     loader: Mapping[str, Any] = field(default_factory=dict)
+    optimizers: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[int, Any] = field(default_factory=dict)  # by step of a validation: the digest of all buffers
     seams: Mapping[int, int] = field(default_factory=dict)
     validations: int = 0
@@ -214,6 +217,13 @@ class Ranks:
             return [group for group in inside if self._begins_equal(group)]
         found = self._members(name, "replicas")
         return found or ([] if any(_classes(self.of(rank)) for rank in self.present) else self._alike(name))
+
+    @property
+    def replicas_are_missing(self) -> bool:
+        """Whether there is nothing to compare because the replicas of the recorded ranks left no files."""
+        named = [placed.get("replicas") for rank in self.present for placed in _classes(self.of(rank)).values()]
+        here = any(self.groups(name) for name in self.classes)
+        return bool(self.missing) and not here and any(len(rank_list(each)) > 1 for each in named)
 
     def _begins_equal(self, group: Group) -> bool:
         """Whether the parameters outside of DDP begin equal on all ranks of a group."""
@@ -354,7 +364,7 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
             stopped, stall = ("", None), None
         elif event.kind == "validation" and event.step is not None and "buffers" in event.fields:
             buffers[event.step] = event.fields["buffers"]
-        elif event.kind in {"process", "structure"}:
+        elif event.kind in {"process", "structure", "optimizers"}:
             last[event.kind] = event
         elif event.kind == "loader":
             last.setdefault(event.kind, event)
@@ -368,6 +378,7 @@ def _facts(rank: int, record: RankEvents) -> RankFacts:
         str(process.get("host") or ""),
         fields.get("structure", {}),
         fields.get("loader", {}),
+        fields.get("optimizers", {}),
         buffers,
         record.seams,
         sum(event.kind == "validation" for event in record.events),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.records import Series
-from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.nonfinite import lasting
 from steadyrun.signals.ranks import GRADIENT, PARAMETER, START, Group, Matrix, Ranks, in_words, matrix_of
 from steadyrun.signals.run_signals import Signals
@@ -26,6 +26,14 @@ def joined(run: Signals) -> Ranks:
     if run.ranks is None:
         raise NotApplicable("the run has one process")
     return run.ranks
+
+
+def nothing_to_compare(ranks: Ranks, kind: str) -> Exception:
+    """Why no digests of one kind can be compared: other ranks left no files, or there are no replicas."""
+    if ranks.replicas_are_missing:
+        why = f"{in_words(ranks.missing)} left no files to compare with"
+        return MissingSignal(f"{kind}/*", why, "call steadyrun.record with the same folder on every rank")
+    return NotApplicable("no ranks are known to be replicas")
 
 
 def first_bad(run: Signals) -> dict[int, int]:
@@ -106,8 +114,13 @@ def differences(run: Signals, kind: str) -> list[Difference]:
     return [each for each in found if each.compared]
 
 
-def unequal_blocks(ranks: Ranks, found: Difference, kind: str, step: int) -> tuple[list[str], list[str]]:
-    """The blocks that differ between two ranks at a step, and those that agree and change during the run."""
+def unequal_blocks(
+    ranks: Ranks, found: Difference, kind: str, step: int, *, random: bool = False
+) -> tuple[list[str], list[str]]:
+    """The blocks that differ between two ranks at a step, and those that agree and change during the run.
+
+    With `random`, those that agree and hold more than constants, which the digest 0 stands for.
+    """
     pair = found.pair(step)
     one, other = (ranks.block_columns(rank, f"{kind}/{found.name}/") for rank in pair)
     unequal, equal = [], []
@@ -117,7 +130,7 @@ def unequal_blocks(ranks: Ranks, found: Difference, kind: str, step: int) -> tup
             continue
         if mine != theirs:
             unequal.append(block)
-        elif len(np.unique(one[block][1])) > 1:
+        elif mine != 0 if random else len(np.unique(one[block][1])) > 1:
             equal.append(block)
     return sorted(unequal), sorted(equal)
 

@@ -63,6 +63,10 @@ def step_times(ranks: Ranks, group: Sequence[int]) -> StepTimes | None:
     steps = reduce(np.intersect1d, [matrix.steps[~np.isnan(matrix.values).any(axis=1)] for matrix in matrices.values()])
     values = {name: matrix.values[np.isin(matrix.steps, steps)] for name, matrix in matrices.items()}
     data, forward, update, busy = (values[f"time/{part}"] for part in ("data", "forward", "update", "busy"))
-    # With DDP nobody waits in the forward pass; sharded parameters are exchanged there.
-    passes = forward + np.maximum(0.0, busy - forward) if ranks.kind == DDP else busy
+    passes = busy if _waits_in_forward(ranks, members) else np.maximum(forward, busy)
     return StepTimes(steps, members, values["step_time"], data, passes + update)
+
+
+def _waits_in_forward(ranks: Ranks, group: Group) -> bool:
+    """Sharded parameters are exchanged in the forward pass, and DDP broadcasts rank 0's buffers there."""
+    return ranks.kind != DDP or any(ranks.of(rank).structure.get("broadcast_buffers") for rank in group)

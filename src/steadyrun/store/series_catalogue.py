@@ -117,6 +117,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "future_attention/*", "fraction of self-attention on later keys, largest over heads", "", "attention", 1
     ),
     _objective("batchnorm_values", "fewest values per channel in a batch normalisation"),
+    _objective("batchnorm_examples", "fewest examples in a batch normalisation"),
     _objective("running_statistics", "normalisations in training mode that keep statistics"),
     _objective("untouched_statistics", "normalisations whose statistics are still the initial ones"),
     _objective("empty_starts", "backward passes of the step that started without gradients"),
@@ -202,6 +203,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         probe="digests",
     ),
     CatalogueEntry("state_digest", "52-bit digest of the optimizer's moments", probe="digests"),
+    CatalogueEntry("start_state_digest", "the same before the first update; 0 without moments", probe="digests"),
+    CatalogueEntry(
+        "unreduced_gradients",
+        "parameters sharded by FSDP whose gradient is not reduced over the ranks at the optimizer's step",
+        probe="digests",
+    ),
     CatalogueEntry("input_digest", "52-bit hash of what the model's first pass was given", probe="digests"),
     CatalogueEntry("random_digest", "52-bit digest of torch's random states", probe="digests"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),

@@ -102,6 +102,7 @@ def train_rank(recipe: RankRecipe, path: Path, on_step: Callable[[int, Step], No
             scheduler=state.scheduler,
             loss_fn=recipe.loss,
             tokenizer=data.tokenizer,
+            factory="steadyrun.tutor.replaying:rank_task",
         )
         loader = recipe.build_loader(data, config)
         for state.step, batch in enumerate(batches(loader, data, config)):

@@ -12,6 +12,7 @@ from steadyrun import Task
 from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.data import Batch, on_device
 from steadyrun.tutor.faults import load_recipe
+from steadyrun.tutor.faults.ranks import load_rank_recipe
 from steadyrun.tutor.recipe import Recipe
 from steadyrun.tutor.train import start, train_step
 
@@ -22,11 +23,23 @@ def task(config: dict[str, Any]) -> Task:
 
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
-    names = {field.name for field in fields(TutorConfig)}
-    settings = {name: value for name, value in config.items() if name in names} | {"steps": config["total_steps"]}
+    settings = _settings(config)
     # Some faults change the config, and the declared config already contains that change.
     recipe = load_recipe(config["program"], remedied=bool(config.get("remedied")), **settings)
     return replace(recipe, config=TutorConfig(**settings))
+
+
+def rank_task(config: dict[str, Any]) -> Task:
+    """The program of one rank without DistributedDataParallel: replay averages the gradients of all ranks."""
+    settings = _settings(config)
+    recipe = replace(load_rank_recipe(config["program"], **settings), config=TutorConfig(**settings))
+    state = start(recipe)
+    return Task(state.model, state.optimizer, recipe.loss, state.scheduler)
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(TutorConfig)}
+    return {name: value for name, value in config.items() if name in names} | {"steps": config["total_steps"]}
 
 
 def task_of(recipe: Recipe) -> Task:

@@ -25,7 +25,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if examples is None:
         raise MissingSignal("examples", how="give run.step(loss, batch=…) the batches")
     parts = float(np.median(backwards.values)) if backwards is not None else 1.0
-    size = float(np.median(examples.values)) / max(1.0, parts)
+    seen = run.maybe("batchnorm_examples")  # by the layers themselves; a loop may name one of several micro-batches
+    size = float(np.median(examples.values)) / max(1.0, parts) if seen is None else float(np.median(seen.values))
     measured = {"examples": size, "layers": float(normed)}
     number = counted(int(size), "example") if size == int(size) else f"{shown(size)} examples"
     facts = f"Batch normalisation ({counted(normed, 'layer')}) gets {number} per forward pass"

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.ranks import unknown_structure
-from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import GRADIENT, UNKNOWN, Ranks
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.ranks import DDP, GRADIENT, MIXED, TENSOR, UNKNOWN, UNREDUCED, Group, Ranks, in_words
 from steadyrun.signals.replicas import (
     HOW,
     Difference,
     block_agreement,
     differences,
     joined,
+    nothing_to_compare,
     unequal_blocks,
     who,
 )
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import listed, shown
+from steadyrun.text import counted, listed, shown
 
 _FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
-    if ranks.kind == UNKNOWN and not any(ranks.groups(name) for name in ranks.classes):
-        return unknown_structure.compared(ranks, block_agreement(run, limit["samples"]), limit)
+    if (waiting := _unreduced(ranks, limit)) is not None:
+        return waiting
+    if ranks.kind in {UNKNOWN, DDP} and not (_grouped(ranks) or ranks.replicas_are_missing):
+        seen = unknown_structure.compared(ranks, block_agreement(run, limit["samples"]), limit)
+        return seen if ranks.kind == UNKNOWN else _of_one_rank(seen)
     found = compared(run)
     for difference in found:
         steps, judged = unaveraged(ranks, difference, limit["norms"])
@@ -41,11 +47,36 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"The gradients of all replicas agree at {count} sampled steps.", {"samples": float(count)})
 
 
+def _grouped(ranks: Ranks) -> bool:
+    return any(ranks.groups(name) for name in ranks.classes)
+
+
+def _of_one_rank(found: Finding) -> Finding:
+    """What is found if DDP has a process group of one rank."""
+    words = f"{found.message} DistributedDataParallel averages over a group of one rank."
+    fix = "Give DistributedDataParallel the process group of all replicas, or no process_group."
+    return replace(found, message=words, fix=fix)
+
+
+def _unreduced(ranks: Ranks, limit: Limits) -> Finding | None:
+    """Gradients of sharded parameters that still wait to be reduced when the optimizer steps."""
+    waiting = ranks.matrix(UNREDUCED)
+    late = np.flatnonzero(np.nansum(waiting.values, axis=1) > 0)
+    if len(late) < min(limit["samples"], max(1, len(waiting.steps))):
+        return None
+    step, row = int(waiting.steps[late[0]]), waiting.values[late[0]]
+    who_waits = tuple(rank for rank, count in zip(waiting.ranks, row.tolist(), strict=True) if count > 0)
+    words = f"At {len(late)} of {len(waiting.steps)} sampled steps, from step {step} on, the gradients of "
+    words += f"{counted(int(np.nanmax(row)), 'parameter')} are not reduced over the ranks when the optimizer steps "
+    words += f"({in_words(who_waits)})."
+    return Finding("not-reduced", words, {"parameters": float(np.nanmax(row))}, step, ranks=who_waits)
+
+
 def compared(run: Signals) -> list[Difference]:
     """The gradients of replicas; an answer without them if there are none to compare."""
     ranks = joined(run)
-    if not any(ranks.groups(name) for name in ranks.classes):
-        raise NotApplicable("no ranks are known to be replicas")
+    if not _grouped(ranks):
+        raise nothing_to_compare(ranks, GRADIENT)
     if not (found := differences(run, GRADIENT)):
         raise MissingSignal(f"{GRADIENT}/*", "no two replicas have a digest of gradients at the same step", HOW)
     return found
@@ -77,6 +108,9 @@ def _finding(
         return Finding("by-hook", words, measured, first, ranks=difference.odd(first))
     if measured["fraction"] < limit["always"]:
         return Finding("sometimes", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
+    if (batches := _other_batches(ranks, difference.group, limit)) is not None:
+        words = f"{how_many}{who_differs}. {batches}"
+        return Finding("other-batches", words, measured, first, ranks=difference.odd(first))
     unequal, equal = unequal_blocks(ranks, difference, GRADIENT, first)
     if unequal and (equal or inside):
         agree = f"{len(equal)} blocks agree" if equal else "the others agree"
@@ -89,6 +123,22 @@ def _finding(
             ranks=difference.odd(first),
         )
     return Finding("not-averaged", f"{how_many}{who_differs}.", measured, first, ranks=difference.odd(first))
+
+
+def _other_batches(ranks: Ranks, group: Group, limit: Limits) -> str | None:
+    """In words: ranks that hold parts of the same layers got different batches; None if they got the same."""
+    beside = {rank for each in ranks.data_parallel if group[0] in each for rank in each} - {group[0]}
+    parts = tuple(rank for rank in group if rank not in beside)
+    if ranks.kind not in {TENSOR, MIXED} or len(parts) < 2:
+        return None
+    for name in ("batch_hash", "input_digest"):
+        batches = ranks.matrix(name).of(parts)
+        count, differing = int(batches.compared.sum()), int(batches.differs.sum())
+        if count >= limit["samples"]:
+            words = f"{in_words(parts)} hold parts of the same layers and got different batches at {differing} of "
+            enough = differing >= limit["always"] * count
+            return f"{words[0].upper()}{words[1:]}{counted(count, 'step')}." if enough else None
+    return None
 
 
 def _norms(ranks: Ranks, difference: Difference, step: int) -> str:
@@ -168,6 +218,24 @@ QUESTION = Question(
             meaning="the gradients are not averaged over the ranks",
             fix="Call the DDP model, not model.module, in the forward pass. With no_sync(), run the last "
             "micro-batch of each step outside of it.",
+            explains=_FOLLOW,
+            proved=True,
+        ),
+        Outcome(
+            name="not-reduced",
+            answer=FAULT,
+            meaning="the optimizer steps before the gradients are reduced over the ranks",
+            fix="Call model.set_requires_gradient_sync(True) before the last micro-batch of each step, and False "
+            "before the others.",
+            explains=_FOLLOW,
+            proved=True,
+        ),
+        Outcome(
+            name="other-batches",
+            answer=FAULT,
+            meaning="ranks that hold parts of the same layers get different batches",
+            fix="Give all ranks of a tensor-parallel group the same batches: split and seed the data by the rank in "
+            "the data-parallel dimension of the mesh, not by the global rank.",
             explains=_FOLLOW,
             proved=True,
         ),

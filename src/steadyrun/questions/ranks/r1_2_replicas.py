@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import END, PARAMETER, START, Ranks
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.ranks import END, PARAMETER, START, START_STATE, Ranks
 from steadyrun.signals.replicas import (
     HOW,
     Difference,
     differences,
     distance,
     joined,
+    nothing_to_compare,
     unequal_blocks,
     who,
 )
@@ -21,7 +22,7 @@ from steadyrun.text import listed, shown
 def find(run: Signals, limit: Limits) -> Finding:
     ranks = joined(run)
     if not any(ranks.groups(name) for name in ranks.classes):
-        raise NotApplicable("no ranks are known to be replicas")
+        raise nothing_to_compare(ranks, PARAMETER)
     found = differences(run, PARAMETER)
     if not found:
         raise MissingSignal(f"{PARAMETER}/*", "no two replicas have a digest of parameters at the same step", HOW)
@@ -49,7 +50,8 @@ def _finding(ranks: Ranks, difference: Difference, start: Difference | None, lim
     measured = {"differing": float(len(difference.steps)), "samples": float(difference.compared)}
     measured |= {"distance": how_far[1]} if how_far is not None else {}
     if start is not None and start.steps and first == int(difference.digests.steps[difference.digests.compared][0]):
-        words = f"Before the first step the parameters of replicas differ: {who(start, start.steps[0])}."
+        words = f"Before the first step the parameters of replicas differ{_in_blocks(ranks, start)}: "
+        words += f"{who(start, start.steps[0])}."
         return Finding(
             "other-start", words + _far(how_far, limit), measured, start.steps[0], ranks=start.odd(start.steps[0])
         )
@@ -62,7 +64,18 @@ def _finding(ranks: Ranks, difference: Difference, start: Difference | None, lim
     if hook:
         words += f" DDP runs the communication hook {hook}."
         return Finding("by-hook", words, measured, first, ranks=difference.odd(first))
+    states = Difference(difference.name, difference.group, ranks.matrix(START_STATE).of(difference.group))
+    if since is None and states.steps:
+        began = states.steps[0]
+        words = f"Before the first step the states of the replicas' optimizers differ: {who(states, began)}."
+        return Finding("other-state", words + _far(how_far, limit), measured, began, ranks=states.odd(began))
     return Finding("parted", words + _far(how_far, limit), measured, first, ranks=difference.odd(first))
+
+
+def _in_blocks(ranks: Ranks, start: Difference) -> str:
+    """The blocks that begin different, if some hold the same values that are not constants."""
+    unequal, equal = unequal_blocks(ranks, start, START, start.steps[0], random=True)
+    return f" in {listed(unequal)}" if unequal and equal else ""
 
 
 def _at_the_end(ranks: Ranks, end: Difference, sampled: int) -> Finding:
@@ -115,11 +128,19 @@ QUESTION = Question(
             explains=("S1", "C4", "V1"),
         ),
         Outcome(
+            name="other-state",
+            answer=FAULT,
+            meaning="the optimizers of the replicas start with different states",
+            fix="Load the optimizer's state on every rank, not on rank 0 alone: DistributedDataParallel copies "
+            "parameters, but no optimizer.",
+            explains=("S1", "C4", "V1"),
+        ),
+        Outcome(
             name="parted",
             answer=FAULT,
             meaning="the replicas no longer hold the same parameters",
-            fix="Do not change parameters or optimizer state on one rank alone. If no code does, a memory or hardware "
-            "error is likely: load the last checkpoint before this step on all ranks, and test the memory of the rank.",
+            fix="Find the code that changes parameters or optimizer state on one rank alone. If none does, a memory "
+            "error is likely: test the host, and resume all ranks from an earlier checkpoint.",
             explains=("S1", "C4", "V1"),
         ),
         Outcome(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.ranks import r1_1_averaged
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.ranks import GRADIENT, Group, Matrix, Ranks, in_words
+from steadyrun.signals.rank_optimizers import unequal_settings, unequal_sizes
+from steadyrun.signals.ranks import GRADIENT, OUTSIDE, PARAMETER, Group, Matrix, Ranks, in_words
 from steadyrun.signals.replicas import differences, joined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import apart, counted, shown
@@ -27,6 +32,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             *(_differs(ranks, group, name, "rate", limit) for name in names),
             _differs(ranks, group, "loss_scale", "loss-scale", limit),
             _differs(ranks, group, "skipped", "skips", limit),
+            _optimizers(run, ranks, group),
             _clips(run, ranks, group, limit),
         ):
             if found is not None:
@@ -63,6 +69,41 @@ def _values(matrix: Matrix, index: int) -> str:
     )
     texts = apart(float(row[matrix.ranks.index(other)]), float(mine))
     return f"{texts[0]} on rank {other}, {texts[1]} on {in_words(odd[-1:] if len(odd) == len(matrix.ranks) else odd)}"
+
+
+def _optimizers(run: Signals, ranks: Ranks, group: Group) -> Finding | None:
+    """Settings of the optimizers that differ; if replicas part, also how many parameters these step."""
+    step = min((int(ranks.matrix(name).steps[0]) for name in ranks.names if name.startswith("lr/")), default=0)
+    unequal = list(unequal_settings(ranks, group))
+    if unequal:
+        (name, values), rest = unequal[0], len(unequal) - 1
+        words = f"The {name} differs: {_by_rank(values)}{f', and so do {rest} other settings' if rest else ''}."
+        return Finding("optimizer", words, {"settings": float(len(unequal))}, step, ranks=_odd(values))
+    if not _all_replicas(ranks) or not any(each.steps for each in differences(run, PARAMETER)):
+        return None
+    for _, values in unequal_sizes(ranks, group):
+        words = f"The number of parameters that the optimizer steps differs: {_by_rank(values)}."
+        return Finding("optimizer", words, {"settings": 1.0}, step, ranks=_odd(values))
+    return None
+
+
+def _all_replicas(ranks: Ranks) -> bool:
+    """Whether every parameter is known to have replicas: what one rank alone holds, only its optimizer steps."""
+    return OUTSIDE not in ranks.classes and all(ranks.groups(name) and not ranks.shards(name) for name in ranks.classes)
+
+
+def _odd(values: Mapping[int, Any]) -> Group:
+    """The ranks with another value than most; all of them if there is no majority."""
+    counts = Counter(map(str, values.values()))
+    usual, most = counts.most_common(1)[0]
+    return tuple(rank for rank, value in values.items() if 2 * most <= len(values) or str(value) != usual)
+
+
+def _by_rank(values: Mapping[int, Any]) -> str:
+    """Two values that differ, the one of an odd rank last."""
+    last = _odd(values)[-1]
+    other = next(rank for rank, value in values.items() if value != values[last])
+    return f"{values[other]} on rank {other}, {values[last]} on rank {last}"
 
 
 def _clips(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
@@ -129,35 +170,33 @@ def _after_the_norm(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> 
 
 
 def _before_the_average(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
-    """Each replica clipped by a norm of its own, and yet the gradients agree at the step: they are averaged later."""
+    """Each replica clips by a norm of its own at nearly all steps, yet the gradients agree: averaged afterwards."""
     norms = ranks.matrix("clip_norm").of(group)
     clipped = ranks.matrix("clipped").of(group)
-    touched = clipped.steps[np.nansum(clipped.values, axis=1) > 0] if clipped.ranks else []
-    own = norms.steps[norms.apart() > limit["own_norm"]]
+    touched = clipped.steps[np.nansum(clipped.values, axis=1) > 0] if clipped.ranks else np.empty(0, np.int64)
+    judged = norms.compared & np.isin(norms.steps, touched)
+    own = np.flatnonzero(judged & (norms.apart() > limit["own_norm"]))
+    if len(own) < max(limit["steps"], limit["always"] * int(judged.sum())):
+        return None
     for difference in differences(run, GRADIENT):
         digests = difference.digests
-        if not set(difference.group) <= set(group):
-            continue
-        judged = np.isin(digests.steps, touched) & digests.compared
-        wrong = np.flatnonzero(judged & ~digests.differs & np.isin(digests.steps, own))
-        if len(wrong) >= max(limit["steps"], limit["always"] * int(judged.sum())):
-            step = int(digests.steps[wrong[0]])
-            row = norms.values[int(np.searchsorted(norms.steps, step))]
-            words = (
-                f"At {len(wrong)} of {int(judged.sum())} sampled steps with clipping, first at step {step}, each of "
-            )
-            words += f"{in_words(difference.group)} clipped by a norm of its own ({shown(float(np.nanmin(row)))} to "
+        sampled = digests.compared & np.isin(digests.steps, touched)
+        agree = int(np.sum(sampled & ~digests.differs))
+        if set(difference.group) <= set(group) and agree >= max(limit["steps"], limit["always"] * int(sampled.sum())):
+            step, row = int(norms.steps[own[0]]), norms.values[own[0]]
+            words = f"At {len(own)} of {counted(int(judged.sum()), 'step')} with clipping, first at step {step}, each "
+            words += f"of {in_words(difference.group)} clipped by a norm of its own ({shown(float(np.nanmin(row)))} to "
             words += f"{shown(float(np.nanmax(row)))}), and the gradients were averaged after it."
-            return Finding("clip-early", words, {"differing": float(len(wrong))}, step, ranks=difference.group)
+            return Finding("clip-early", words, {"differing": float(len(own))}, step, ranks=difference.group)
     return None
 
 
 QUESTION = Question(
     code="R1.3",
     name="the same settings on all ranks",
-    asks="Do all ranks step with the same learning rate, loss scale and clipping?",
+    asks="Do all ranks step with the same learning rate, optimizer settings, loss scale and clipping?",
     why="Replicas with the same gradients part as soon as one of them steps by another rule. Schedulers that count "
-    "other steps, a GradScaler per rank and decisions from local values are the usual causes.",
+    "other steps, optimizers built from local values, a GradScaler per rank and local decisions are the usual causes.",
     needs=("lr/*",),
     panel=2,
     thresholds=(
@@ -188,8 +227,8 @@ QUESTION = Question(
         Threshold(
             name="always",
             value=0.9,
-            unit="fraction of the sampled steps with clipping",
-            meaning="at how many the norms must differ although the gradients agree",
+            unit="fraction of the steps with clipping",
+            meaning="at how many the norms must differ, and at how many sampled ones the gradients must agree",
             seed="",
             decision="the order of clipping and averaging is the same at every step",
         ),
@@ -221,6 +260,15 @@ QUESTION = Question(
             fix="Decide to skip a step on all ranks together: torch.distributed.all_reduce(flag, op=MAX) before the "
             "decision.",
             explains=("R1.1", "R1.1:sometimes", "R1.2"),
+            proved=True,
+        ),
+        Outcome(
+            name="optimizer",
+            answer=FAULT,
+            meaning="the optimizers of the ranks are set differently",
+            fix="Build the optimizer from the same numbers and the same parameters on every rank, and load its state "
+            "on all of them.",
+            explains=("R1.2",),
             proved=True,
         ),
         Outcome(

@@ -64,7 +64,7 @@ def _finding(local: Matrix, whole: Floats, steps: Floats, wrong: np.ndarray) -> 
     words += f"its own shard: {shown(row[low])} on rank {ranks[low]}, {shown(row[high])} on rank {ranks[high]}. "
     words += f"The norm of the whole gradient was {shown(whole[index])}."
     measured = {"differing": float(len(wrong)), "steps": float(len(steps)), "whole": float(whole[index])}
-    return Finding("local-norm", words, measured, int(steps[index]))
+    return Finding("local-norm", words, measured, int(steps[index]), ranks=ranks)
 
 
 QUESTION = Question(

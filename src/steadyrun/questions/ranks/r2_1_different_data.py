@@ -13,6 +13,14 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 
 _SAMPLER = "DataLoader(dataset, sampler=DistributedSampler(dataset), …)"
+_ONE_SPLIT = (
+    "Give all ranks the same dataset in the same order: random_split(dataset, lengths, "
+    "generator=torch.Generator().manual_seed(0)) splits off the same part on every rank."
+)
+_SAME_DATASET = (
+    "Print the first example of the dataset on two ranks. If it differs, each rank has a dataset of its own, and may "
+    "train on what others validate on."
+)
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -68,13 +76,19 @@ def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:
 
 def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
     """Examples of the first epoch that several ranks see."""
-    if splits(ranks, group) or (found := coverage(run, ranks, group)) is None or found.seen < limit["examples"]:
+    split, found = splits(ranks, group), coverage(run, ranks, group)
+    if found is None or found.seen < limit["examples"]:
+        return None
+    if split and (found.duplicates is None or not _all_shuffle(ranks, group)):  # equal examples may lie side by side
         return None
     excess = (found.repeated - len(group)) / found.seen  # a sampler repeats a few examples for equal parts
-    if excess < limit["overlap"] or excess < limit["duplicates"] * found.duplicates:
+    if excess < limit["overlap"] or excess < limit["duplicates"] * (found.duplicates or 0.0):
         return None
     words = f"In the first epoch, {found.repeated} of {found.seen} examples also came to another rank"
     measured = {"repeated": found.repeated / found.seen, "different": float(found.different), "seen": float(found.seen)}
+    if split:
+        words += f" ({in_words(group)}), although their samplers split the data"
+        return Finding("perhaps-overlap", f"{words}.", measured, 0, _ONE_SPLIT, _SAME_DATASET, ranks=tuple(group))
     if why := sampler_fault(ranks, group):
         return Finding("overlap", f"{words}: {why}{in_words(group)}.", measured, 0, ranks=tuple(group))
     if _all_of_it(found, limit):
@@ -86,6 +100,10 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
             ranks=tuple(group),
         )
     return Finding("perhaps-overlap", f"{words} ({in_words(group)}).", measured, 0, ranks=tuple(group))
+
+
+def _all_shuffle(ranks: Ranks, group: Group) -> bool:
+    return all(ranks.of(rank).loader.get("shuffles") is True for rank in group)
 
 
 def _all_of_it(found: Coverage, limit: Limits) -> bool:

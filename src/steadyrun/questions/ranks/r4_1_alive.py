@@ -9,8 +9,12 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.processes import Member, Processes, processes_of
 from steadyrun.signals.ranks import in_words
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import in_utc, shown
 
+_TOGETHER = (
+    "Decide to stop on all ranks together: torch.distributed.all_reduce(stop, op=torch.distributed.ReduceOp.MAX) "
+    "before `if stop: break`, with a tensor `stop` of each rank."
+)
 _NO_MEMORY = (
     "Lower the batch size of this rank and accumulate gradients, or free its device: another process may use its "
     "memory."
@@ -61,7 +65,8 @@ def _died(job: Processes, limit: Limits) -> Finding | None:
         f"{_named(ranks)} died at step {step} without an exception, {since} before the last sign of the others."
         f"{_followers(job, ranks)}"
     )
-    return Finding("died", message, _measured(job, ranks) | {"silent": ago}, step, ranks=tuple(ranks))
+    measured = _measured(job, ranks) | {"silent": ago}
+    return Finding("died", message, measured, step, _log_of(proved[0]), ranks=tuple(ranks))
 
 
 def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
@@ -74,11 +79,15 @@ def _ended_early(job: Processes, _limit: Limits) -> Finding | None:
     if not early:
         return None
     ranks = [member.rank for member in early]
+    batches = {job.batches.get(member.rank) for member in (*early, *waiting)}
+    decided = len(batches) == 1 and None not in batches
     message = (
         f"{_named(ranks)} ended after step {(early[0].step or 1) - 1}, but {in_words([m.rank for m in waiting])} "
-        f"waited in step {max(steps)}: the numbers of batches differ.{_collective(job)}"
+        f"waited in step {max(steps)}{', although the loaders have equal numbers of batches' if decided else ''}."
+        f"{_collective(job)}"
     )
-    return Finding("ended-early", message, _measured(job, ranks), max(steps), ranks=tuple(ranks))
+    fix = _TOGETHER if decided else ""
+    return Finding("ended-early", message, _measured(job, ranks), max(steps), fix, ranks=tuple(ranks))
 
 
 def _timed_out(job: Processes, _limit: Limits) -> Finding | None:
@@ -168,23 +177,26 @@ def _unrecorded(job: Processes, _limit: Limits) -> Finding | None:
     return Finding("unrecorded", message, _measured(job, job.missing), ranks=job.missing)
 
 
+def _log_of(member: Member) -> str:
+    """Where to look for what ended a process: its host, and when by the clock of that host."""
+    if member.beat is None or not (when := in_utc(member.beat.now)):
+        return ""
+    return (
+        f"Look in the log of host {member.beat.host} around {when} UTC: the kernel's out-of-memory "
+        "killer (dmesg), a lost host, or the scheduler. Resume from the last checkpoint."
+    )
+
+
 # -- words ------------------------------------------------------------------------------------------------
 
 
 def _behind(members: Sequence[Member]) -> tuple[list[int], str | None]:
     """The ranks that have come least far, and their phase; no ranks if all have come equally far."""
-    progress = {member.rank: _progress(member) for member in members if member.beat is not None}
-    least = min(progress.values(), default=(0, 0, None))
-    late = [rank for rank, come in progress.items() if come[:2] == least[:2]]
-    return ([] if len(late) == len(progress) else late), least[2]
-
-
-def _progress(member: Member) -> tuple[int, int, str | None]:
-    """Step and phase: of the stall if there is one, because a process may have gone on to its end afterwards."""
-    if member.beat is None:
-        return 0, 0, None
-    beat = member.beat.in_phase(member.stall.step, member.stall.fields.get("phase")) if member.stall else member.beat
-    return (*beat.progress, beat.phase)
+    known = [member for member in members if member.then is not None]
+    least = min((member.progress for member in known), default=(0, 0))
+    late = [member for member in known if member.progress == least]
+    phase = next((member.then.phase for member in late if member.then is not None), None)
+    return ([] if len(late) == len(known) else [member.rank for member in late]), phase
 
 
 def _named(ranks: Sequence[int]) -> str:
@@ -317,9 +329,8 @@ QUESTION = Question(
             name="timed-out",
             answer=FAULT,
             meaning="the others waited for a process until the time-out",
-            fix="Look at the stacks of the process that did not arrive. Let every rank call the same collectives in "
-            "the same order, and keep long work on one rank out of the step, or raise the timeout of "
-            "init_process_group.",
+            fix="Let every rank run the same passes and collectives: no `continue`, no validation with the wrapped "
+            "model and no long work on one rank alone. Or raise the timeout of init_process_group.",
             explains=("A7.1", "R2.3", "R4.2"),
         ),
         Outcome(

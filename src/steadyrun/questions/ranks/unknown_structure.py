@@ -9,7 +9,7 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.ranks import Group, Matrix, Ranks, in_words, matrix_of
 from steadyrun.signals.replicas import BlockAgreement, Difference
 from steadyrun.store.ranks import Column
-from steadyrun.text import listed, shown
+from steadyrun.text import counted, listed, shown
 
 _MOST_RANKS = 8  # whose gradients are added up here
 
@@ -53,7 +53,7 @@ def _never_averaged(
     if len(counts) and not np.any(counts):
         words += ". No collective runs in any step."
     elif len(counts):
-        words += f". A step runs {shown(float(np.median(counts)))} collectives (median)."
+        words += f". A step runs {counted(int(np.median(counts)), 'collective')} (median)."
     else:
         words += "."
     return Finding("perhaps-not-averaged", words, measured, found.steps[0], ranks=found.ranks)
