@@ -125,3 +125,17 @@ def test_a_score_that_falls_beside_an_accuracy_is_the_loss(tmp_path: Path) -> No
 def test_programs_in_other_languages_that_fail(last: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("".join(f"step {n}: loss {2 / n:.3f}\n" for n in range(1, 40)) + f"{last}\n")
     assert steadyrun.import_log(tmp_path / "train.log", tmp_path / "run").manifest["failure"]["type"] == kind
+
+
+def test_an_exception_that_python_ignores_ends_no_program(tmp_path: Path) -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in __del__\nAssertionError: no child process\n'
+    rows = "".join(f"step {n}: loss {2 / n:.3f}\n" for n in range(1, 40))
+    for before, failed in (("Exception ignored in: <bound method A.__del__ of <a.A object>>\n", False), ("", True)):
+        (tmp_path / "train.log").write_text(rows + before + trace)
+        run = steadyrun.import_log(tmp_path / "train.log", tmp_path / "run")
+        assert ("failure" in run.manifest) is failed
+
+
+def test_epochs_and_losses_in_polish(tmp_path: Path) -> None:
+    text = "".join(f"Epoka {n} | Strata: {2 / n:.4f} | dokładność: 0.{n}\n" for n in range(1, 8))
+    assert read(tmp_path, text)["loss"][-1] == (7, pytest.approx(0.2857))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import steadyrun
 from steadyrun.importers.convert import Imported, Request
 from steadyrun.importers.formats.dialects.joined_rows import separate
 from steadyrun.importers.import_log import import_place, import_runs
@@ -194,3 +195,15 @@ def test_processes_are_written_to_folders_of_their_own(tmp_path: Path) -> None:
 def test_ranks_of_one_training_stay_together(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(by_turns(3_700, 3_800))
     assert len(runs(tmp_path / "a.txt")) == 1
+
+
+def test_a_run_that_begins_where_the_one_before_it_ended_kept_its_weights(tmp_path: Path) -> None:
+    def rows(start: float, end: float) -> str:
+        losses = [end + (start - end) * 0.9**n + 0.001 * (n % 3) for n in range(80)]
+        return "".join(f"epoch 0, step {10 * n}: loss {loss:.5f}\n" for n, loss in enumerate(losses))
+
+    for name, second in (("goes-on", rows(0.051, 0.05)), ("again", rows(2.0, 0.05))):
+        (tmp_path / f"{name}.log").write_text(rows(2.0, 0.05) + second)
+        run = steadyrun.import_log(tmp_path / f"{name}.log", tmp_path / name, number=2)
+        assert run.manifest["imported"].get("continues", False) is (name == "goes-on")
+        assert steadyrun.check(tmp_path / name).verdict == ("cannot-tell" if name == "goes-on" else "healthy")

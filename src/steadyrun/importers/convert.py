@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class _Run:
     builder: _Builder | None
     series: dict[str, RecognisedSeries] = field(default_factory=dict)
     attempts: int = 1
+    continues: bool = False  # its loss begins where that of the run before it ended
 
     def recognised(self) -> list[RecognisedSeries]:
         return sorted((series for series in self.series.values() if series.points), key=_roles_first)
@@ -111,6 +112,8 @@ def imported(
         if not runs:
             raise LogError(f"{source}: no row has a usable step. Name the column that counts with --map step=NAME.")
         _tell_objective([run.mapped for run in runs], anomalies)
+        for before, run in pairwise(runs):
+            run.continues = _goes_on(before, run)
         _check_useful(runs, source, wanted)
         chosen = _chosen(runs, wanted, source)
         outcomes = []
@@ -250,6 +253,12 @@ def _chosen(runs: list[_Run], wanted: Request, source: Path) -> list[_Run]:
     if wanted.run is None and wanted.alone and len(runs) > 1:
         raise LogError(f"{source} holds {_listed(runs)}. Choose one with run=N (on the command line: --run N).")
     return runs if wanted.run is None else [runs[wanted.run - 1]]
+
+
+def _goes_on(before: _Run, run: _Run) -> bool:
+    """Whether the loss of a run surely begins at the level at which the run before it ended: it kept the weights."""
+    ended, begun = before.series.get("loss"), run.series.get("loss")
+    return ended is not None and begun is not None and ended.levels.surely_goes_on(np.array(begun.levels.began))
 
 
 def _listed(runs: list[_Run]) -> str:
@@ -410,5 +419,6 @@ def _manifest(
             "objective": objective,
             "config": log.config,
             "odd": anomalies.lines(),
+            **({"continues": True} if run.continues else {}),
         },
     }

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
+from steadyrun.importers.guide_levels import GuideLevels
 from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, LogRows
 from steadyrun.importers.loss_parts import losses_of
 from steadyrun.importers.series_roles import (
@@ -41,6 +42,7 @@ class RecognisedSeries:
     low: float = float("inf")
     high: float = float("-inf")
     bad: int = 0  # points that are not finite
+    levels: GuideLevels = field(default_factory=GuideLevels)
 
     def add(self, steps: np.ndarray, values: np.ndarray) -> None:
         finite = values[np.isfinite(values)]
@@ -49,6 +51,7 @@ class RecognisedSeries:
         self.first = int(steps.min()) if self.first is None else min(self.first, int(steps.min()))
         self.last = int(steps.max()) if self.last is None else max(self.last, int(steps.max()))
         if len(finite):
+            self.levels.take(finite)
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
 

@@ -7,14 +7,14 @@ import re
 import unicodedata
 
 _WITH_BLANKS = {
-    "loss": "perte pertes verlust pérdida perda perdita kayıp strata потери потеря лосс",
+    "loss": "strata ztráta verlies perte pertes verlust pérdida perda perdita kayıp strata потери потеря лосс",
     "train": "entraînement entrenamiento treino treinamento addestramento eğitim обучение",
     "val": "validación validação validierung validazione doğrulama валидация",
-    "epoch": "époque época epoche эпоха",
+    "epoch": "epoka epocha époque época epoche эпоха",
     "round": "rodada ronda runde",
-    "step": "schritt paso passo шаг",
+    "step": "krok schritt paso passo шаг",
     "iteration": "iteración iteração итерация",
-    "accuracy": "acurácia exactitud genauigkeit doğruluk точность",
+    "accuracy": "dokładność přesnost nauwkeurigheid acurácia exactitud genauigkeit doğruluk точность",
     "reward": "recompensa récompense belohnung награда",
 }
 _ACCENTED = {"précision": "accuracy", "precisión": "accuracy", "precisão": "accuracy"}  # `precision` is another measure

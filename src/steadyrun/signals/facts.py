@@ -107,6 +107,8 @@ def _start(
         return (
             (RANDOM, "init 'random' is declared") if init.lower() == RANDOM else (LEARNED, f"init {init!r} is declared")
         )
+    if run.about("imported").get("continues"):
+        return LEARNED, "its loss begins where that of the run before it in the log ended"
     if loss is not None and run.events("resume") and loss.steps[0] > 0:
         return UNKNOWN, f"the record begins with a resume at step {loss.step_at(0)}"
     if loss is None or classes is None:

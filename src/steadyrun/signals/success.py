@@ -30,7 +30,7 @@ _KNOWN = _TRAIN | HELD_OUT | frozenset({
     "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary",
     "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score", "episodes", "eps", "game", "games",
     "last", "recent", "running", "rolling", "moving", "smoothed", "over", "per", "of", "the", "on", "set", "overall",
-    "model", "learning", "testing", "top", "class", "classes",
+    "model", "learning", "testing", "top", "class", "classes", "roc",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",

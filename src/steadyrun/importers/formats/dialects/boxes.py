@@ -20,8 +20,18 @@ _FIELD = re.compile(rf"^\s*+[|│┃]\s*+[A-Za-z%][^|│┃]{{0,100}}[|│┃]\s
 _BARE = re.compile(
     rf"^\s*+([A-Za-z%][^\s|│┃:=]*+(?: [^\s|│┃:=]++){{0,6}}+)(?:\s*+[|│┃]\s*+|\s{{2,}}+)({ANY})%?\s*$", re.I
 )
-_STEPS = ("total_timesteps", "totalenvinteracts", "timesteps", "timestep", "n_updates", "iterations", "steps", "epoch",
-          "episodes")  # fmt: skip
+_STEPS = (
+    "total_timesteps",
+    "totalenvinteracts",
+    "timesteps",
+    "timestep",
+    "timestepssofar",
+    "n_updates",
+    "iterations",
+    "steps",
+    "epoch",
+    "episodes",
+)
 """What counts the steps of a box, the best first."""
 _FEWEST = 2  # lines of a box without a frame, and boxes of a log
 

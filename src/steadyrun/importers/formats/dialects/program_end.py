@@ -12,6 +12,7 @@ from steadyrun.importers.formats.dialects.dialect import Dialect, Lines
 from steadyrun.importers.log_rows import Anomalies, Log, Row
 
 _TRACEBACK = "Traceback (most recent call last)"
+_IGNORED = "Exception ignored in"  # while an object is collected or the program shuts down
 _KILLED = re.compile(  # what a shell, the C++ runtime and Slurm print
     r"^(?:(?P<shell>\S{1,200}: line \d++:\s++\d++ )|)"
     r"(?P<signal>Segmentation fault|Killed|Aborted|Bus error|Illegal instruction|Floating point exception)"
@@ -40,6 +41,7 @@ class ProgramEnd:
     _prefix: str | None = None  # what stands in front of every line of the traceback that is being read
     _frames: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_FRAMES))
     _lines: int = 0  # of this traceback
+    _ignored: bool = False  # Python says that it ignores the exception of the traceback that comes next
     _results: int = 0  # below the last exception
 
     def watched(self, lines: Lines) -> Lines:
@@ -50,7 +52,11 @@ class ProgramEnd:
 
     def _look(self, line: str) -> None:
         at = line.find(_TRACEBACK)
-        if at >= 0:
+        if at >= 0 and self._ignored:
+            self._ignored = False
+        elif _IGNORED in line:
+            self._ignored = True
+        elif at >= 0:
             before = line[:at]
             self._prefix = before if not before.strip() or before.rstrip()[-1] in ":|])>-" else ""
             self._frames.clear()
