@@ -23,7 +23,7 @@ from steadyrun.signals.replicas import (
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import counted, listed, shown
 
-_FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
+_FOLLOW = ("R1.2", "R1.3:clip", "R2.4", "S1", "C4", "V1")
 
 
 def find(run: Signals, limit: Limits) -> Finding:
