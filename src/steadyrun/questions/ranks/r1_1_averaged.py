@@ -216,8 +216,8 @@ QUESTION = Question(
             name="not-averaged",
             answer=FAULT,
             meaning="the gradients are not averaged over the ranks",
-            fix="Call the DDP model, not model.module, in the forward pass. With no_sync(), run the last "
-            "micro-batch of each step outside of it.",
+            fix="Wrap the model in DistributedDataParallel, and call the wrapper, not model.module, in the forward "
+            "pass. With no_sync(), run the last micro-batch of each step outside of it.",
             explains=_FOLLOW,
             proved=True,
         ),
