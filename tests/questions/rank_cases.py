@@ -184,6 +184,14 @@ def optimizer(rank: int, parameters: int = 4, **settings: Any) -> list[Event]:
     return [Event("optimizers", None, 0.0, rank, {"optimizers": [{"class": "AdamW", "groups": groups}]})]
 
 
+def inputs(mean: float, spread: float = 1.0) -> Series:
+    """The statistics of what a rank's model is given."""
+    return {
+        "inputs/mean": (SAMPLED, np.full(len(SAMPLED), mean)),
+        "inputs/std": (SAMPLED, np.full(len(SAMPLED), spread)),
+    }
+
+
 def waiting(count: float) -> Series:
     """The shards of a rank, of which so many have a gradient that waits."""
     return {"unreduced_gradients": (SAMPLED, np.full(len(SAMPLED), count))}
@@ -230,6 +238,7 @@ BY_NAME = {"start_digest/replicated/a": ([0], [7.0]), "start_digest/replicated/b
 STUCK = Event("stalled", 121, 0.0, 0, {"seconds": 60.0, "phase": "backward"})
 BROKEN = np.where(STEPS < 60, FALLING[:200], NAN)
 LATER = np.where(STEPS < 61, FALLING[:200], NAN)
+LOWER = {"loss": np.where(STEPS < 90, 1, 0.1) * FALLING[:200]}
 OVERLAPPING = {"example_hash/train": (np.repeat(STEPS, 8), np.arange(1600) + 200)}
 UNKNOWN = {"parallelism": "unknown", "classes": {}}
 PLAIN = [{"num_replicas": None, "rank": None, "seed": None}] * 2
@@ -327,6 +336,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R1.3", "clip", job({}, {"clipped": np.zeros(200)})),
     ("R1.3", "clip", job({}, {"clip_threshold": None, "clipped": None})),
     ("R1.3", "clip", job({}, {"gradient_digest/replicated": since(20, 1)})),
+    ("R1.3", "mode", job({"training": np.ones(200)}, {"training": 1.0 * (STEPS < 50)})),
+    ("R1.3", "pass", job(*({"training": 1.0 * (STEPS < 50)} for _ in (0, 1)))),
     ("R1.3", "optimizer", job(events={0: optimizer(0), 1: optimizer(1, weight_decay=0.1)})),
     ("R1.3", "pass", job(events={0: optimizer(0), 1: optimizer(1)})),
     ("R1.3", "pass", job(events={0: optimizer(0), 1: optimizer(1, parameters=3)})),  # the replicas agree
@@ -429,4 +440,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("R3.1", "together", job({"loss": BROKEN}, {"loss": BROKEN})),
     ("R3.1", "missing", job(*all_of(loss=None))),
     ("R3.1", "not-applicable", run()),
+    ("R2.4", "pass", job()),
+    ("R2.4", "pass", job(world=4)),
+    ("R2.4", "losses", job({}, {"loss": FALLING[:200] * 1.5})),
+    ("R2.4", "losses", job(None, None, None, LOWER, world=4, loaders=[{"num_replicas": 4}] * 4)),
+    ("R2.4", "pass", job({}, {"loss": FALLING[:200] * np.where(STEPS < 50, 1.5, 1.0)})),  # one window
+    ("R2.4", "pass", job({}, {"loss": FALLING[:200] * 1.05})),
+    ("R2.4", "other", job({}, {"loss": FALLING[:200] * 1.5}, loaders=PLAIN)),  # a domain of its own, perhaps
+    ("R2.4", "inputs", job(inputs(0.0), inputs(3.0))),
+    ("R2.4", "inputs", job(inputs(0.0), inputs(0.0, 5.0))),
+    ("R2.4", "pass", job(inputs(0.0), inputs(0.2))),
+    ("R2.4", "missing", job(*({"loss": FALLING[:60] + rank} for rank in (0, 1)))),
+    ("R2.4", "not-applicable", job(structure=spread("tensor-parallel"))),
 ]

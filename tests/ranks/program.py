@@ -286,6 +286,10 @@ def duplicated() -> TensorDataset:
     return TensorDataset(inputs.repeat_interleave(2, 0), targets.repeat_interleave(2, 0))
 
 
+def own_group() -> Any:
+    return [dist.new_group([each]) for each in range(dist.get_world_size())][rank()]
+
+
 def own_split() -> TensorDataset:
     """Each rank splits off its validation data at random."""
     kept = torch.randperm(EXAMPLES, generator=torch.Generator().manual_seed(rank()))[: EXAMPLES * 9 // 10]
@@ -463,6 +467,13 @@ FAULTS: dict[str, Callable[[], Program]] = {
         model=lambda: equal_shards(tensor_parallel(network())),
         sampler=lambda data: DistributedSampler(data, num_replicas=1, rank=0, seed=5),
     ),
+    "other-transform": lambda: Program(batch=lambda batch, _: (batch[0] * (20 if last() else 1), batch[1])),
+    "evaluation-mode": lambda: Program(
+        model=lambda: ddp(network(dropout=0.1)),
+        after_step=lambda model, step: model.eval() if step == 9 and last() else None,
+        validates=lambda: False,
+    ),
+    "group-of-one": lambda: Program(model=lambda: ddp(network(), process_group=own_group())),
     "own-split": lambda: Program(data=own_split),
     "no-sampler": lambda: Program(sampler=lambda data: None),
     "second-pass": lambda: Program(again=lambda model: model.module, config={"accumulation": 2}),

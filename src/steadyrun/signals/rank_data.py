@@ -104,6 +104,11 @@ def sampler_fault(ranks: Ranks, group: Group) -> str:
     return "the samplers have different seeds on " if len(set(seeds)) > 1 else ""
 
 
+def all_shuffle(ranks: Ranks, group: Group) -> bool:
+    """Whether the loaders of all ranks of a group are known to shuffle."""
+    return all(ranks.of(rank).loader.get("shuffles") is True for rank in group)
+
+
 def splits(ranks: Ranks, group: Group) -> bool:
     """Whether the samplers of a group are known to split the data without overlap."""
     known = all(loader_number(ranks, rank, key) is not None for rank in group for key in ("num_replicas", "rank"))

@@ -42,6 +42,7 @@ _BY_STEP = (
     "clip_threshold",
     "clip_norm",
     "local_grad_norm",
+    "training",
 )
 _TIMES = ("step_time", "time/data", "time/forward", "time/backward", "time/update", "time/busy")
 _BATCHES = ("batch_hash", "examples", "input_digest")

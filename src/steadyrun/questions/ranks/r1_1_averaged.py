@@ -23,7 +23,7 @@ from steadyrun.signals.replicas import (
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import counted, listed, shown
 
-_FOLLOW = ("R1.2", "R1.3:clip", "S1", "C4", "V1")
+_FOLLOW = ("R1.2", "R1.3:clip", "R2.4", "S1", "C4", "V1")
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -216,8 +216,8 @@ QUESTION = Question(
             name="not-averaged",
             answer=FAULT,
             meaning="the gradients are not averaged over the ranks",
-            fix="Call the DDP model, not model.module, in the forward pass. With no_sync(), run the last "
-            "micro-batch of each step outside of it.",
+            fix="Wrap the model in DistributedDataParallel, and call the wrapper, not model.module, in the forward "
+            "pass. With no_sync(), run the last micro-batch of each step outside of it.",
             explains=_FOLLOW,
             proved=True,
         ),

@@ -125,7 +125,7 @@ QUESTION = Question(
             meaning="the replicas start with different parameters",
             fix="Wrap the model in DistributedDataParallel, which copies rank 0's parameters to all ranks, or call "
             "torch.distributed.broadcast(parameter.data, 0) for each parameter before the first step.",
-            explains=("S1", "C4", "V1"),
+            explains=("R2.4", "S1", "C4", "V1"),
         ),
         Outcome(
             name="other-state",
@@ -133,7 +133,7 @@ QUESTION = Question(
             meaning="the optimizers of the replicas start with different states",
             fix="Load the optimizer's state on every rank, not on rank 0 alone: DistributedDataParallel copies "
             "parameters, but no optimizer.",
-            explains=("S1", "C4", "V1"),
+            explains=("R2.4", "S1", "C4", "V1"),
         ),
         Outcome(
             name="parted",
@@ -141,7 +141,7 @@ QUESTION = Question(
             meaning="the replicas no longer hold the same parameters",
             fix="Find the code that changes parameters or optimizer state on one rank alone. If none does, a memory "
             "error is likely: test the host, and resume all ranks from an earlier checkpoint.",
-            explains=("S1", "C4", "V1"),
+            explains=("R2.4", "S1", "C4", "V1"),
         ),
         Outcome(
             name="by-hook",

@@ -33,6 +33,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             _differs(ranks, group, "loss_scale", "loss-scale", limit),
             _differs(ranks, group, "skipped", "skips", limit),
             _optimizers(run, ranks, group),
+            _modes(ranks, group, limit),
             _clips(run, ranks, group, limit),
         ):
             if found is not None:
@@ -85,6 +86,21 @@ def _optimizers(run: Signals, ranks: Ranks, group: Group) -> Finding | None:
         words = f"The number of parameters that the optimizer steps differs: {_by_rank(values)}."
         return Finding("optimizer", words, {"settings": 1.0}, step, ranks=_odd(values))
     return None
+
+
+def _modes(ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
+    """Ranks whose model is in evaluation mode when the optimizer steps, while others train."""
+    matrix = ranks.matrix("training").of(group)
+    wrong = np.flatnonzero(matrix.differs)
+    if len(wrong) < limit["steps"]:
+        return None
+    step, row = int(matrix.steps[wrong[0]]), matrix.values[wrong[0]]
+    still, training = (tuple(rank for rank, flag in zip(group, row, strict=True) if flag == value) for value in (0, 1))
+    words = (
+        f"At {counted(len(wrong), 'step')}, first at step {step}, the model of {in_words(still)} is in evaluation mode "
+    )
+    words += f"and that of {in_words(training)} in training mode."
+    return Finding("mode", words, {"differing": float(len(wrong))}, step, ranks=still)
 
 
 def _all_replicas(ranks: Ranks) -> bool:
@@ -241,7 +257,7 @@ QUESTION = Question(
             meaning="the learning rate differs between ranks",
             fix="Build the scheduler from the same numbers on every rank, and step it once per optimizer step on all "
             "of them; do not derive it from local values such as len(loader) of one rank.",
-            explains=("R1.2", "C2"),
+            explains=("R1.2", "R2.4", "C2"),
             proved=True,
         ),
         Outcome(
@@ -263,12 +279,20 @@ QUESTION = Question(
             proved=True,
         ),
         Outcome(
+            name="mode",
+            answer=FAULT,
+            meaning="the model trains in evaluation mode on some ranks",
+            fix="Call model.train() on every rank after a validation, not only on the rank that validates.",
+            explains=("R1.4", "R2.4", "C4.2"),
+            proved=True,
+        ),
+        Outcome(
             name="optimizer",
             answer=FAULT,
             meaning="the optimizers of the ranks are set differently",
             fix="Build the optimizer from the same numbers and the same parameters on every rank, and load its state "
             "on all of them.",
-            explains=("R1.2",),
+            explains=("R1.2", "R2.4"),
             proved=True,
         ),
         Outcome(
@@ -276,7 +300,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="gradients are clipped differently on different ranks",
             fix="Clip on every rank with the same threshold, after the gradients are averaged.",
-            explains=("R1.2",),
+            explains=("R1.2", "R2.4"),
             proved=True,
         ),
         Outcome(

@@ -6,7 +6,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.rank_data import Coverage, coverage, loader_number, sampler_fault, shared, splits
+from steadyrun.signals.rank_data import Coverage, all_shuffle, coverage, loader_number, sampler_fault, shared, splits
 from steadyrun.signals.ranks import Group, Matrix, Ranks, in_words
 from steadyrun.signals.replicas import joined
 from steadyrun.signals.run_signals import Signals
@@ -79,7 +79,7 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
     split, found = splits(ranks, group), coverage(run, ranks, group)
     if found is None or found.seen < limit["examples"]:
         return None
-    if split and (found.duplicates is None or not _all_shuffle(ranks, group)):  # equal examples may lie side by side
+    if split and (found.duplicates is None or not all_shuffle(ranks, group)):  # equal examples may lie side by side
         return None
     excess = (found.repeated - len(group)) / found.seen  # a sampler repeats a few examples for equal parts
     if excess < limit["overlap"] or excess < limit["duplicates"] * (found.duplicates or 0.0):
@@ -100,10 +100,6 @@ def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding
             ranks=tuple(group),
         )
     return Finding("perhaps-overlap", f"{words} ({in_words(group)}).", measured, 0, ranks=tuple(group))
-
-
-def _all_shuffle(ranks: Ranks, group: Group) -> bool:
-    return all(ranks.of(rank).loader.get("shuffles") is True for rank in group)
 
 
 def _all_of_it(found: Coverage, limit: Limits) -> bool:

@@ -87,7 +87,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="every epoch has the same order on every rank although the sampler shuffles",
             fix="Call sampler.set_epoch(epoch) at the start of each epoch.",
-            explains=("A5.1", "S1.3", "C4.2"),
+            explains=("R2.4", "A5.1", "S1.3", "C4.2"),
         ),
     ),
     find=find,

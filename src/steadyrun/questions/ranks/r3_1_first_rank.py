@@ -53,7 +53,7 @@ QUESTION = Question(
             meaning="the first non-finite loss is on some ranks only",
             fix="Look at this rank's batch of this step, and replay it on this rank; the values of the other ranks "
             "only follow from it.",
-            explains=("D1", "D1.1:non-finite", "D2", "D3", "C4", "V1", "S"),
+            explains=("R2.4", "D1", "D1.1:non-finite", "D2", "D3", "C4", "V1", "S"),
             proved=True,
         ),
     ),
