@@ -151,9 +151,9 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "metrics_train_language_cross_entropy", "loss_metrics_global_avg_loss", "loss_global_avg_loss", "batch_loss",
     ),
     "val_loss": (
-        "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation", "vali_loss",
+        "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation",
         "loss_eval", "tel", "lm_loss_validation", "validation_metrics_loss_metrics_global_avg_loss",
-        "metrics_eval_language_cross_entropy", "dev_loss", "test_loss",
+        "metrics_eval_language_cross_entropy", "dev_loss", "vali_loss", "test_loss",
     ),
     "lr": (
         "lr", "learning_rate", "train_lr", "train_learning_rate", "lr_0", "lr_pg0", "lr_group_0", "lr_group0", "lr_1",
