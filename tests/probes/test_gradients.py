@@ -182,6 +182,23 @@ def test_clip_before_backward_is_noticed(tmp_path: Path) -> None:
     assert (headline.question.code, headline.answer.outcome) == ("A1.3", "before-backward")
 
 
+def test_clips_of_several_steps_in_one_recorded_step_are_in_time(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with steadyrun.record(tmp_path) as run:
+        run.watch(model, optimizer)
+        for step in range(STEPS):
+            for _ in range(3):
+                loss = loss_of(model, batch_of(step))
+                optimizer.zero_grad()
+                loss.backward()
+                clip_grad_norm_(model.parameters(), CLIP)
+                optimizer.step()
+            run.step(loss)
+    assert not steadyrun.open_run(tmp_path).events("clip-before-backward")
+    assert steadyrun.open_run(tmp_path).series("clip_threshold").values.tolist() == [CLIP] * STEPS
+
+
 @pytest.mark.parametrize("clip", [by_attribute, by_hand, not_at_all])
 def test_accumulation(tmp_path: Path, clip: Callable[[nn.Module], None]) -> None:
     model = mlp()

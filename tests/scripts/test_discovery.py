@@ -259,6 +259,7 @@ def test_the_live_page_is_served_until_the_script_ends(
         assert server.poll() is None, said
         said += capfd.readouterr().err
         time.sleep(0.05)
+    assert "Ctrl-C" not in said, "it is for the script"
     page.stop()
     page.stop()
     assert server.returncode is not None

@@ -98,7 +98,7 @@ def test_children_do_not_record_and_the_exit_code_is_the_scripts(tmp_path: Path)
     assert "forked to the end" in done.out
     assert done.runs() == ["children"]
     np.testing.assert_allclose(done.series("loss", "children"), done.column("loss"), rtol=1e-6)
-    assert done.err.count("experiments/children  crashed") == 1
+    assert done.err.count("experiments/children  ended early") == 1
     assert done.err.count("dashboard: ") == 1
 
 
@@ -123,6 +123,7 @@ def test_ctrl_c_ends_the_process_by_the_signal(tmp_path: Path) -> None:
     done = launch(tmp_path, "broken.py", "interrupt")
     assert done.code == -signal.SIGINT
     assert done.err.count("KeyboardInterrupt") == 1
+    assert "experiments/broken  ended early, last step 24" in done.err
     assert done.run("broken").last_step() == 24
 
 

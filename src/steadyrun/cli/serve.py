@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -65,7 +67,7 @@ def serve(
     address = _address(host, listening.getsockname()[1], token)
 
     def started() -> None:
-        say(f"serving the runs under {folder}; press Ctrl-C to stop")
+        say(f"serving the runs under {folder}{'; press Ctrl-C to stop' if _hears_ctrl_c() else ''}")
         out(f"{address}\n")
         if browse and not _opened(address):
             say("could not start a browser; open the address yourself")
@@ -115,3 +117,8 @@ def _opened(address: str) -> bool:
     import webbrowser
 
     return webbrowser.open(address)
+
+
+def _hears_ctrl_c() -> bool:
+    """Not if `steadyrun run --watch` started it in a session of its own: there it ends with the script."""
+    return os.getsid(0) != os.getpid() or sys.stdin.isatty()

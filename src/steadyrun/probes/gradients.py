@@ -63,6 +63,7 @@ class GradientFacts:
     clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
+    clip_is_first: bool = False  # no backward pass had ended since the optimizer's last step
     clip_came_early: bool = False  # before the backward pass whose gradients the optimizer steps with
     unchanged: Tensor | None = None  # 1 if elements are at the step as they were when backward ended: so is the norm
     per_optimizer: tuple[Tensor, ...] = ()  # where several optimizers share the parameters
@@ -70,7 +71,8 @@ class GradientFacts:
 
     def forget_clip(self) -> None:
         """The clip that was seen is not one of the gradients that follow."""
-        self.clip, self.clip_threshold, self.clip_norm, self.clip_tells = None, None, None, False
+        self.clip, self.clip_threshold, self.clip_norm = None, None, None
+        self.clip_tells = self.clip_is_first = False
 
 
 class GradientProbe:
@@ -187,7 +189,7 @@ class GradientProbe:
 
     def _drop_early_clip(self) -> None:
         """A clip between the last step and this backward pass was not one of these gradients."""
-        if not self._fresh and self._facts.clip is not None and not self._in_step:
+        if self._facts.clip_is_first and not self._in_step:
             self._facts.forget_clip()
             self._facts.clip_came_early = True
         self._fresh = True
@@ -195,6 +197,7 @@ class GradientProbe:
     def _take_clip(self, call: ClipCall) -> None:
         facts = self._facts
         facts.clip, facts.clip_threshold = call, call.max_norm
+        facts.clip_is_first = not self._fresh
         facts.clip_norm = facts.compared_norm = whole(call.total_norm)
         facts.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():

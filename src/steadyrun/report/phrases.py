@@ -41,13 +41,20 @@ def at_step(step: int | None) -> str:
     return "" if step is None else f" at step {step}"
 
 
+def state(report: Report) -> str:
+    """The state of a run in a word: what ended with Ctrl-C or by its own exit has not crashed."""
+    answers = {asked.question.code: asked.answer.outcome for asked in report.walk.path}
+    early = report.state == "crashed" and answers.get("A7.1") == "exception"
+    return "ended early" if early else one_line(report.state)
+
+
 def standing(report: Report) -> str:
     """How far the run is, such as "finished, last step 299", and the number of its processes if there are several."""
     if report.command != "check":
-        return one_line(report.state)
+        return state(report)
     last = "no steps" if report.last_step is None else f"last step {report.last_step}"
     last += "" if report.ranks is None else f", {report.ranks}"
-    return one_line(f"{report.state}, {last}" if report.state else last)
+    return f"{state(report)}, {last}" if report.state else last
 
 
 def verdict(report: Report) -> str:

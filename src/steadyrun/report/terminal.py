@@ -95,7 +95,7 @@ def change_line(report: Report, asked: Asked) -> str:
 def verdict_line(report: Report) -> str:
     """The verdict as one line of a log."""
     verdict = f"{phrases.SYMBOLS[report.verdict]} {phrases.verdict(report)}"
-    return f"{_when(report)}: {verdict} ({phrases.one_line(report.state)})"
+    return f"{_when(report)}: {verdict} ({phrases.state(report)})"
 
 
 def _when(report: Report) -> str:

@@ -6,7 +6,12 @@ from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Finding, Limits, Outc
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
-_FROM_OUTSIDE = {"KeyboardInterrupt", "SystemExit", "TimeLimit", "SignalException"}  # a person or the cluster ended it
+_FROM_OUTSIDE = {
+    "KeyboardInterrupt",
+    "SystemExit",
+    "TimeLimit",
+    "SignalException",
+}  # a person, the cluster, the program
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
@@ -80,7 +85,7 @@ QUESTION = Question(
         Outcome(
             name="exception",
             answer=NOTE,
-            meaning="a person or the cluster ended the run",
+            meaning="a person, the cluster or the program itself ended the run",
             fix="Resume from the last checkpoint, if the run should go on.",
         ),
     ),
