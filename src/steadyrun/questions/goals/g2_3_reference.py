@@ -11,7 +11,6 @@ from steadyrun.signals.policy_metrics import DEAD_GROUPS, REFERENCE_KL, declared
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import counted, shown
 
-
 _MIDDLE = (1 / 4, 3 / 4)  # quantiles between which half of the values lie
 
 
