@@ -11,6 +11,8 @@ from steadyrun.signals.policy_metrics import DEAD_GROUPS, REFERENCE_KL, declared
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import counted, shown
 
+_MIDDLE = (1 / 4, 3 / 4)  # quantiles between which half of the values lie
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     points = of_a_policy(run, REFERENCE_KL, limit)
@@ -38,7 +40,7 @@ def _rewarded(run: Signals, points: Points, limit: Limits) -> Finding | None:
     if len(steps) < limit["rows"]:
         return None
     weights = loss.values[np.isin(loss.steps, steps)] / points.values[np.isin(points.steps, steps)]
-    weight, spread = float(np.median(weights)), float(np.ptp(np.quantile(weights, (0.25, 0.75))))
+    weight, spread = float(np.median(weights)), float(np.ptp(np.quantile(weights, _MIDDLE)))
     if weight >= 0 or spread > limit["steady"] * -weight:
         return None
     message = (
