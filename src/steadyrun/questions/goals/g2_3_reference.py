@@ -11,8 +11,6 @@ from steadyrun.signals.policy_metrics import DEAD_GROUPS, REFERENCE_KL, declared
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import counted, shown
 
-_MIDDLE = (1 / 4, 3 / 4)  # quantiles between which half of the values lie
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     points = of_a_policy(run, REFERENCE_KL, limit)
@@ -40,7 +38,8 @@ def _rewarded(run: Signals, points: Points, limit: Limits) -> Finding | None:
     if len(steps) < limit["rows"]:
         return None
     weights = loss.values[np.isin(loss.steps, steps)] / points.values[np.isin(points.steps, steps)]
-    weight, spread = float(np.median(weights)), float(np.ptp(np.quantile(weights, _MIDDLE)))
+    weight = float(np.median(weights))
+    spread = float(np.median(np.abs(weights - weight)))
     if weight >= 0 or spread > limit["steady"] * -weight:
         return None
     message = (
@@ -88,9 +87,9 @@ QUESTION = Question(
         ),
         Threshold(
             name="steady",
-            value=0.2,
+            value=0.1,
             unit="of the weight",
-            meaning="how far loss / divergence may spread (quartiles) and still be the weight of the divergence",
+            meaning="how far loss / divergence may lie from its median at half of the rows to be its weight",
             seed="",
             decision="chosen: an entropy bonus adds a little; other losses do not follow the divergence",
         ),

@@ -1,4 +1,4 @@
-"""A loss that tells of no learning: it stays near that of a guess, swings about it, or never changes."""
+"""Losses without learning: near that of a guess, swinging about it, or never changing."""
 
 from __future__ import annotations
 
