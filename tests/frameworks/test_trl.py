@@ -95,6 +95,7 @@ def test_preferences(tmp_path: Path) -> None:
     assert view.series("loss").values[0] == pytest.approx(math.log(2), abs=1e-5)
     assert "vocab_size" not in view.manifest["config"]  # the loss is none of a choice among tokens
     assert "rewards/margins" in view.names()
+    assert view.manifest["config"]["beta"] == 0.1  # from the trainer's arguments
     assert view.events("fault") == view.events("probe-failed") == []
 
 

@@ -33,7 +33,7 @@ def test_generated_rows_are_compared_with_real_ones() -> None:
     seen.takes(2, made.detach())
     found = seen.beside_real()
     assert found is not None
-    assert found.tolist() == pytest.approx([0.25, 1])
+    assert found.tolist() == pytest.approx([0.25, 1, float(real.mean()), float(real.std())])
 
 
 def test_a_part_that_gets_no_real_batch_is_not_compared() -> None:
