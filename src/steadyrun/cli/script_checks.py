@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def check_folder(folder: Path | None) -> None:
 def _missing(name: str, arguments: list[str]) -> None:
     if _PYTHON.fullmatch(Path(name).name) and arguments:
         fail(f"{name} is not a script", f"leave it out: {_run()} {shlex.join(arguments)}")
-    if shutil.which(name) is not None:
+    if shutil.which(name) is not None or Path(sys.executable).with_name(Path(name).name).exists():
         fail(
             f"{name} is a program, not a Python script",
             "let it start steadyrun, such as torchrun --nproc-per-node 2 -m steadyrun run train.py, or "

@@ -31,8 +31,9 @@ def given_batch(module: nn.Module, args: tuple[Any, ...]) -> list[Tensor]:
 def _names(module: nn.Module) -> list[str]:
     """The names of the arguments that a module's `forward` takes by position."""
     for name in _INNER:
-        module = getattr(module, name, module)
+        inner = getattr(module, name, None)
+        module = inner if isinstance(inner, nn.Module) else module
     try:
         return [name.lower() for name in inspect.signature(module.forward).parameters]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):  # such as a module compiled by torch.jit
         return []
