@@ -1,4 +1,4 @@
-"""A loss that tells of no learning: it stays near that of a guess, swings about it, or never changes."""
+"""A loss without learning: it stays near that of a guess, swings about it, or never changes."""
 
 from __future__ import annotations
 
