@@ -34,6 +34,7 @@ PAGE = Path(__file__).with_suffix(".md")
 MARK = "<!-- written by reallogs.py --page -->"
 WORST = ("fault", "suspect", "cannot-tell", "healthy")
 GIVEN_UP = 5
+_KEYS = {"repository": "repo", "why": "reason"}  # as some who label call them
 ROLES = {"loss": "loss", "val_loss": "val_loss", "lr": "lr/0", "grad_norm": "grad_norm"}
 
 
@@ -60,6 +61,7 @@ class Found:
 def found(folder: Path) -> Found:
     """Import and check the log of one folder."""
     label = json.loads((folder / "LABEL.json").read_text())
+    label = {_KEYS.get(key, key): said for key, said in label.items()}
     (log,) = (path for path in folder.iterdir() if path.name != "LABEL.json")
     with tempfile.TemporaryDirectory() as space:
         command = [sys.executable, "-m", "steadyrun", "import", str(log), "--out", space]

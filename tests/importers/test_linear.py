@@ -47,7 +47,7 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 
 def _held(value: Any) -> Iterator[re.Pattern[str]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
         yield value
     elif isinstance(value, tuple):
         for each in value:

@@ -1,4 +1,4 @@
-"""Losses without learning: near that of a guess, swinging about it, or never changing."""
+"""A loss without learning: it stays near that of a guess, swings about it, or never changes."""
 
 from __future__ import annotations
 

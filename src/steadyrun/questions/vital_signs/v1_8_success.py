@@ -126,7 +126,7 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 def _full(end: float) -> bool:
-    """Whether a fraction of right answers is all of them, in percent or as a fraction: it cannot rise any more."""
+    """Whether a fraction of right answers is 1 or 100%: it cannot rise any more."""
     return round(end, 2) in (1, _PERCENT)
 
 
