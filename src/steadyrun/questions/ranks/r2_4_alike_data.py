@@ -57,9 +57,7 @@ def _losses(loss: Matrix, limit: Limits) -> Finding | None:
     side, beyond = ("higher", above) if here > there else ("lower", below)
     fraction, step = float(beyond[windows, index].mean()), int(loss.steps[windows[0] * length])
     whose = f"that of rank {loss.ranks[1 - index]}" if len(loss.ranks) == 2 else "the median of all ranks"
-    words = (
-        f"From step {step} on, the loss of rank {loss.ranks[index]} is {side} than {whose} at {percent(fraction)} "
-    )
+    words = f"From step {step} on, the loss of rank {loss.ranks[index]} is {side} than {whose} at {percent(fraction)} "
     words += f"of {len(windows) * length} steps ({shown(here)} and {shown(there)}, medians)."
     measured = {"apart": float(_relative(np.array(here), np.array(there))), "fraction": fraction}
     return Finding("losses", words, measured, step, ranks=loss.ranks if len(loss.ranks) == 2 else (loss.ranks[index],))
