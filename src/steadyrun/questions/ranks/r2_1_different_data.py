@@ -76,10 +76,13 @@ def _same(ranks: Ranks, hashes: Matrix, limit: Limits) -> Finding | None:
 
 def _overlap(run: Signals, ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
     """Examples of the first epoch that several ranks see."""
-    split, found = splits(ranks, group), coverage(run, ranks, group)
+    split = splits(ranks, group)
+    if split and (len(group) > limit["ranks"] or not all_shuffle(ranks, group)):  # equal examples may lie side by side
+        return None
+    found = coverage(run, ranks, group)
     if found is None or found.seen < limit["examples"]:
         return None
-    if split and (found.duplicates is None or not all_shuffle(ranks, group)):  # equal examples may lie side by side
+    if split and found.duplicates is None:
         return None
     excess = (found.repeated - len(group)) / found.seen  # a sampler repeats a few examples for equal parts
     if excess < limit["overlap"] or excess < limit["duplicates"] * (found.duplicates or 0.0):
@@ -147,6 +150,14 @@ QUESTION = Question(
             meaning="how much more examples must be repeated between ranks than within one rank's epoch",
             seed="",
             decision="a set that holds each example twice repeats 25% within a rank and 33% between two",
+        ),
+        Threshold(
+            name="ranks",
+            value=64,
+            unit="ranks",
+            meaning="up to how many ranks examples are compared although samplers split them",
+            seed="",
+            decision="reading the examples of 1,024 ranks takes three seconds",
         ),
         Threshold(
             name="examples",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.rank_data import all_shuffle, splits
 from steadyrun.signals.ranks import Group, Matrix, Ranks, matrix_of
@@ -38,38 +39,40 @@ def _complete(matrix: Matrix) -> Matrix:
 
 def _losses(loss: Matrix, limit: Limits) -> Finding | None:
     """A rank whose loss is on one side of the others' at nearly all steps of two windows or more, and far from it."""
-    window = limit.count("steps")
-    if len(loss.ranks) < 2:
+    length = limit.count("steps")
+    count = len(loss.steps) // length
+    if len(loss.ranks) < 2 or not count:
         return None
-    for index, rank in enumerate(loss.ranks):
-        others = np.median(np.delete(loss.values, index, axis=1), axis=1)
-        mine = loss.values[:, index]
-        odd = [at for at in range(0, len(mine) - window + 1, window) if _apart(mine, others, at, limit)]
-        if len(odd) < limit["windows"]:
-            continue
-        part = np.concatenate([np.arange(at, at + window) for at in odd])
-        here, there = float(np.median(mine[part])), float(np.median(others[part]))
-        side, beyond = ("higher", mine[part] > others[part]) if here > there else ("lower", mine[part] < others[part])
-        fraction = float(np.mean(beyond))
-        step = int(loss.steps[odd[0]])
-        whose = f"that of rank {loss.ranks[1 - index]}" if len(loss.ranks) == 2 else "the median of the others"
-        words = f"From step {step} on, the loss of rank {rank} is {side} than {whose} at {percent(fraction)} of "
-        words += f"{len(part)} steps ({shown(here)} and {shown(there)}, medians)."
-        named = loss.ranks if len(loss.ranks) == 2 else (rank,)
-        return Finding("losses", words, {"apart": _relative(here, there), "fraction": fraction}, step, ranks=named)
-    return None
+    shape = (count, length, len(loss.ranks))
+    mine, others = (each[: count * length].reshape(shape) for each in (loss.values, _others(loss.values)))
+    above, below = (mine > others).mean(axis=1), (mine < others).mean(axis=1)
+    far = _relative(np.median(mine, axis=1), np.median(others, axis=1)) >= limit["apart"]
+    odd = far & (np.maximum(above, below) >= limit["always"])
+    often = np.flatnonzero(odd.sum(axis=0) >= limit["windows"])
+    if not len(often):
+        return None
+    index = int(often[np.argmax(odd.sum(axis=0)[often])])
+    windows = np.flatnonzero(odd[:, index])
+    here, there = (float(np.median(each[windows, :, index])) for each in (mine, others))
+    side, beyond = ("higher", above) if here > there else ("lower", below)
+    fraction, step = float(beyond[windows, index].mean()), int(loss.steps[windows[0] * length])
+    whose = f"that of rank {loss.ranks[1 - index]}" if len(loss.ranks) == 2 else "the median of all ranks"
+    words = f"From step {step} on, the loss of rank {loss.ranks[index]} is {side} than {whose} at {percent(fraction)} "
+    words += f"of {len(windows) * length} steps ({shown(here)} and {shown(there)}, medians)."
+    measured = {"apart": float(_relative(np.array(here), np.array(there))), "fraction": fraction}
+    return Finding("losses", words, measured, step, ranks=loss.ranks if len(loss.ranks) == 2 else (loss.ranks[index],))
 
 
-def _apart(mine: np.ndarray, others: np.ndarray, at: int, limit: Limits) -> bool:
-    part = slice(at, at + limit.count("steps"))
-    above = float(np.mean(mine[part] > others[part]))
-    far = _relative(float(np.median(mine[part])), float(np.median(others[part]))) >= limit["apart"]
-    return far and (above >= limit["always"] or float(np.mean(mine[part] < others[part])) >= limit["always"])
+def _others(losses: Floats) -> Floats:
+    """For each rank the loss that it is compared with: of two ranks the other's, otherwise the median of all."""
+    if losses.shape[1] == 2:
+        return losses[:, ::-1]
+    return np.broadcast_to(np.median(losses, axis=1)[:, None], losses.shape)
 
 
-def _relative(one: float, other: float) -> float:
-    size = max(abs(one), abs(other))
-    return abs(one - other) / size if size else 0.0
+def _relative(one: Floats, other: Floats) -> Floats:
+    size = np.maximum(np.abs(one), np.abs(other))
+    return np.asarray(np.abs(one - other) / np.where(size > 0, size, 1.0))
 
 
 def _inputs(ranks: Ranks, group: Group, limit: Limits) -> Finding | None:
