@@ -93,7 +93,6 @@ EXCEPTIONS = {
     "_FEWEST_POINTS": "method: points of a stretch whose median is taken",
     "_CLASSES": "arithmetic: numbers of classes whose logarithm is recognised in a loss",
     "_PERCENT": "unit: an accuracy in percent",
-    "_MIDDLE": "method: the quantiles between which values spread",
     "_CHANCE": "arithmetic: what a coin gives",
     "_IN_A_ROW": "the record: where it stops being finite, which is known before any question is asked",
     "STANDING": "the live monitor: when it reports what a question has answered",
