@@ -10,21 +10,21 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two cores, two test processes, one thread each unless the caller wants more: small models gain nothing from it.
 ONE_THREAD := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MKL_NUM_THREADS=$${MKL_NUM_THREADS:-1}
 
-.PHONY: demo test test-pages test-default-cpu test-machines test-frameworks lint format bench docs site dist browser clean
+.PHONY: demo test test-long test-default-cpu test-machines test-frameworks lint format bench docs site dist browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pages"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long"
 
-# Every command of the tutorial and of the how-to pages, with what it prints.
-test-pages: $(READY)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m pages tests/docs
+# What takes longest: every command of the tutorial and of the how-to pages, the examples, public logs, whole stories.
+test-long: $(READY) browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 # The first of every ten tests of each file, with the results of a CPU without AVX: no test may depend on last bits.
 test-default-cpu: $(READY) browser
-	ATEN_CPU_CAPABILITY=default $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pages" --every 10
+	ATEN_CPU_CAPABILITY=default $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" --every 10
 
 # The whole suite under each setting that changes last bits: about an hour.
 test-machines: $(READY) browser

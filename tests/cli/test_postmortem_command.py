@@ -60,6 +60,7 @@ def test_the_broken_run_fails_its_own_list_and_the_healthy_one_passes(
     assert result.exit_code == 0, result.stdout
 
 
+@pytest.mark.long
 def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     run = run_of("log-of-zero")
     _, before = written(run)
@@ -79,6 +80,7 @@ def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     assert sum(line.startswith("- ") for line in lessons.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_lessons_are_added_once_or_not_at_all(run_of: Callable[[str], Path]) -> None:
     run = run_of("lr-jump")
     written(run, "--no-lesson")

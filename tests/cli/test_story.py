@@ -17,6 +17,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
+@pytest.mark.long
 def test_the_whole_story_of_a_fault() -> None:
     result = run("demo", "log-of-zero", "--steps", "120")
     assert result.exit_code == 0, result.stderr

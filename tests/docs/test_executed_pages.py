@@ -10,7 +10,7 @@ from steadyrun.report.limits import everything
 NAMED = {str(page.relative_to(executed_pages.HERE)): page for page in executed_pages.PAGES}
 
 
-@pytest.mark.pages
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMED)
 def test_a_page(name: str, tmp_path: Path) -> None:
     for shown in executed_pages.executed(NAMED[name].read_text(), tmp_path):

@@ -15,6 +15,8 @@ import yaml
 
 import steadyrun
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

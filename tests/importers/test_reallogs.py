@@ -14,6 +14,7 @@ import pytest
 import steadyrun
 from steadyrun.importers.log_files import places
 
+pytestmark = pytest.mark.long
 FOLDER = Path(__file__).parents[2].parent / "shared" / "reallogs"
 
 if not FOLDER.is_dir():

@@ -17,6 +17,7 @@ from steadyrun.importers.convert import Request
 from steadyrun.importers.import_log import import_runs
 from steadyrun.importers.log_files import places
 
+pytestmark = pytest.mark.long
 FOLDER = Path(__file__).parents[2].parent / "shared" / "reallogs2"
 
 if not FOLDER.is_dir():

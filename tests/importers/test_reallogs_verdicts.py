@@ -11,9 +11,10 @@ from steadyrun.report import Report
 from steadyrun.report.report import check_with
 
 LOGS = Path(__file__).parents[2].parent / "shared" / "reallogs2"
-pytestmark = pytest.mark.skipif(
-    not LOGS.is_dir(), reason="the second collection of real logs is not beside the checkout"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not LOGS.is_dir(), reason="the second collection of real logs is not beside the checkout"),
+]
 
 HEALTHY = ("healthy",)
 NO_ALARM = ("healthy", "cannot-tell")  # losses of opponents alone do not show whether they learn

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import steadyrun
 from steadyrun.panels.board import board_of
 from steadyrun.records import Event
@@ -115,6 +117,7 @@ def test_unequal_batches(tmp_path: Path) -> None:
     assert early.message.startswith("Rank 0 ended after step 7, but rank 1 waited in step 8")
 
 
+@pytest.mark.long
 def test_a_slow_rank_and_a_healthy_job(tmp_path: Path) -> None:
     with started(tmp_path, "healthy,slow") as ranks:
         until(lambda: all(process.poll() is not None for process in ranks), tmp_path)

@@ -96,6 +96,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_commit_is_named_with_its_diff(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process imports the modules of its commit, the data that git ignores are there, and nothing is changed."""
     (repository / "rate.py").write_text("RATE = None  # not committed\n")

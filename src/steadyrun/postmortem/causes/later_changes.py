@@ -7,6 +7,7 @@ _LOADED = "dmesg on the host of this rank; then resume from the last checkpoint"
 _ALPHA = "lora_alpha: between r / 2 and 2 * r"
 _OPTIMIZED = "optimizer = AdamW(p for p in model.parameters() if p.requires_grad)   # after get_peft_model"
 _SMALLER = "learning rate: a third; continue from the checkpoint before the fall"
+_BETA = "beta: 0.1"
 _TEMPERATURE = "temperature: 0.05 to 0.5, on normalised embeddings"
 _HOOK = "model.register_comm_hook(…)   # removed, or a hook that returns the mean over all ranks"
 
@@ -117,4 +118,26 @@ LATER_CHANGES = {
     "G3.6 one-sided": "kl_div(log_softmax(student / T), softmax(teacher / T)) * T**2",
     "G3.7 one-code": "codebook: from the encoder's vectors of one batch; unused codes replaced",
     "A2.5 follows-too-slowly": "decay = min(0.99, (1 + step) / (10 + step))",
+    "A4.1 never-stepped": "optimizer.step() for each optimizer, after the backward pass of its loss",
+    "A4.3 one-row": "embedding(t): the time, class or user of each example",
+    "A4.4 frozen-at-zero": "layer.requires_grad_(True)",
+    "G1.1 beta-high": _BETA,
+    "G1.1 beta-low": _BETA,
+    "G1.1 opposed": "chosen, rejected -> rejected, chosen   # in one of the two datasets",
+    "G2.2 temperature": "temperature: 1",
+    "G2.2 weight": "loss = policy_loss - 0.01 * entropy",
+    "G2.3 heavy": "weight of the divergence: 0.01 to 0.1",
+    "G2.3 rewarded": "loss = policy_loss + beta * kl",
+    "G2.4 rewarded": "reward: the same for an answer and for a padded one",
+    "G2.7 rate": "learning rate: 3e-4 for a small network, 1e-6 for a language model",
+    "G3.1 not-opposed": "generator's loss: label 1 for generated examples; discriminator's: 0",
+    "G3.1 one-label": "discriminator's loss: label 1 for real examples, 0 for generated ones",
+    "G3.3 lost": "targets: the other view of the same example; learning rate: a tenth",
+    "G3.3 temperature": _TEMPERATURE,
+    "G3.5 linear": "noisy = sqrt(alpha_bar) * data + sqrt(1 - alpha_bar) * noise",
+    "G3.5 one-time": "model(noisy, t)   # t of each example",
+    "G3.5 weak": "alpha_bar = cumprod(1 - beta)",
+    "G3.6 not-counted": "loss = alpha * divergence + (1 - alpha) * labels   # alpha above 0",
+    "L1.1 new-words": 'modules_to_save=["embed_tokens", "lm_head"]',
+    "L1.4 moves": "model.unmerge_adapter()   # after each validation",
 }
