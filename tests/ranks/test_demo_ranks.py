@@ -49,9 +49,9 @@ def test_each_fault_is_named_with_its_ranks(tmp_path: Path, fault: str) -> None:
     assert (tmp_path / "run/dashboard.html").exists()
     if fault == "one-rank-nan":
         assert f"replay {tmp_path / 'run'}" in result.stdout
-        told = str(steadyrun.replay(tmp_path / "run"))
-        assert "averages the gradients of all 2 ranks" in told
-        assert "divided by zero" in told
+        printed = str(steadyrun.replay(tmp_path / "run"))
+        assert "averages the gradients of all 2 ranks" in printed
+        assert "divided by zero" in printed
         headline = steadyrun.check(tmp_path / "run").headline
         assert headline is not None
         assert (headline.question.code, headline.answer.ranks) == ("E1.1", (1,))
