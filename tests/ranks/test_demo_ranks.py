@@ -16,6 +16,8 @@ import steadyrun
 from steadyrun.cli import app
 from steadyrun.tutor.faults.ranks import RANK_FAULTS
 
+pytestmark = pytest.mark.long
+
 runner = CliRunner()
 STEPS = 200
 

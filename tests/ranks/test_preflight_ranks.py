@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from preflight_programs import BROKEN, HEALTHY
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 
 

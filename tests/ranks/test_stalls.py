@@ -19,6 +19,8 @@ from steadyrun.records import Event
 from steadyrun.report import Report
 from steadyrun.trees.walker import Asked
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).with_name("stalling_program.py")
 LONGEST = 240.0  # seconds until a test gives up
 
@@ -117,7 +119,6 @@ def test_unequal_batches(tmp_path: Path) -> None:
     assert early.message.startswith("Rank 0 ended after step 7, but rank 1 waited in step 8")
 
 
-@pytest.mark.long
 def test_a_slow_rank_and_a_healthy_job(tmp_path: Path) -> None:
     with started(tmp_path, "healthy,slow") as ranks:
         until(lambda: all(process.poll() is not None for process in ranks), tmp_path)
